@@ -1,0 +1,253 @@
+"""The only training loop: a Lightning module and data module in which exactly a trial's trainable tensors train.
+
+One epoch is `steps_per_epoch` optimiser steps followed by an evaluation on the validation split.
+"""
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from fut.config import TrialConfig, Training
+from fut.seeds import generator
+from fut.tasks.base import Examples, Task
+from fut.transformer import Transformer
+
+EVALUATION_BATCH = 1_000  # sequences; a multiple of what training holds in memory would serve as well
+DIVERGED_ABOVE = 10.0  # times the mean training loss of the first epoch
+FINAL_LEARNING_RATE = 0.05  # of the peak, where the cosine ends
+
+Epoch = dict[str, float | int | None]
+StopReason = Literal["budget", "solved", "diverged"]
+
+
+@dataclass
+class Outcome:
+    """What training found."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    stop_reason: StopReason = "budget"
+    stop_detail: str = ""
+    train_seconds: float = 0.0
+    val: dict[str, float | None] = field(default_factory=dict)
+    test: dict[str, float | None] = field(default_factory=dict)
+
+
+def learning_rate_factor(step: int, training: Training) -> float:
+    """The learning rate after `step` steps over its peak: linear warm-up, then a cosine to 5 %.
+
+    >>> plan = Training(steps=300, warmup_steps=100)
+    >>> [round(learning_rate_factor(step, plan), 3) for step in (0, 49, 99, 200, 300)]
+    [0.01, 0.5, 1.0, 0.525, 0.05]
+    """
+    if step < training.warmup_steps:
+        return (step + 1) / training.warmup_steps
+    progress = (step - training.warmup_steps) / max(1, training.steps - training.warmup_steps)
+    return FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+class Rows(Dataset):
+    """The examples of a split; an item is a whole batch, named by a tensor of indices or a slice."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples.inputs)
+
+    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
+        return self.examples.inputs[rows], self.examples.labels[rows]
+
+
+class BatchOrder(Sampler[Tensor]):
+    """Batches of indices: one shuffled pass over the split after another, cut into epochs of fixed length."""
+
+    def __init__(self, size: int, batch_size: int, batches: int, seed: int) -> None:
+        self.batches, self.stream = batches, self._endless(size, min(batch_size, size), seed)
+
+    @staticmethod
+    def _endless(size: int, batch_size: int, seed: int) -> Iterator[Tensor]:
+        draw = generator(seed, "batches")
+        while True:
+            order = torch.from_numpy(draw.permutation(size))
+            yield from order[: size - size % batch_size].split(batch_size)
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (next(self.stream) for _ in range(self.batches))
+
+
+class TrialData(pl.LightningDataModule):
+    """The three splits of a trial, batched."""
+
+    def __init__(self, examples: dict[str, Examples], training: Training, seed: int) -> None:
+        super().__init__()
+        self.examples, self.training = examples, training
+        train = len(examples["train"].inputs)
+        self.order = BatchOrder(train, training.batch_size, training.steps_per_epoch, seed)
+
+    def train_dataloader(self) -> DataLoader:
+        """Batches of the training split in the order of the seed's stream."""
+        return DataLoader(Rows(self.examples["train"]), sampler=self.order, batch_size=None)
+
+    def val_dataloader(self) -> DataLoader:
+        """The validation split in order."""
+        return self._in_order("val")
+
+    def test_dataloader(self) -> DataLoader:
+        """The test split in order."""
+        return self._in_order("test")
+
+    def _in_order(self, split: str) -> DataLoader:
+        rows = Rows(self.examples[split])
+        chunks = torch.arange(len(rows)).split(EVALUATION_BATCH)
+        return DataLoader(rows, sampler=chunks, batch_size=None)
+
+
+class ProgramTraining(pl.LightningModule):
+    """Trains what the transformer holds as parameters; the frozen rest it cannot reach."""
+
+    def __init__(self, config: TrialConfig, model: Transformer, on_epoch: Callable[[Epoch], None]) -> None:
+        super().__init__()
+        self.task: Task = config.task
+        self.training_plan, self.learning_rate = config.training, config.learning_rate
+        self.model, self.on_epoch = model, on_epoch
+        self.outcome = Outcome()
+        bound = config.training.solved_at
+        self.solved_at = config.task.solved_at if bound is None else bound
+        self._losses: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._times_solved = 0
+
+    def configure_optimizers(self) -> Any:
+        """AdamW, its learning rate changed at every step."""
+        optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=self.learning_rate, betas=(0.9, 0.98),
+            weight_decay=self.training_plan.weight_decay, fused=True,
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate_factor(step, self.training_plan)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_fit_start(self) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        """The loss of one batch."""
+        inputs, labels = batch
+        loss = self.task.loss(self.model(inputs), labels)
+        self._losses.append(loss.detach())  # self.log would cost more than a small step's arithmetic
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+        """Collect the outputs of one chunk: metrics are over the whole split."""
+        self._outputs.append(self.model(batch[0]))
+        self._labels.append(batch[1])
+
+    test_step = validation_step
+
+    def _measure(self) -> tuple[float, dict[str, float | None]]:
+        outputs, labels = torch.cat(self._outputs), torch.cat(self._labels)
+        self._outputs, self._labels = [], []
+        metrics = self.task.measure(outputs, labels)
+        finite = {name: None if value is None else _finite(value) for name, value in metrics.items()}
+        return float(self.task.loss(outputs, labels)), finite
+
+    def on_validation_epoch_end(self) -> None:
+        """Write the epoch's row and decide whether to go on."""
+        val_loss, metrics = self._measure()
+        train_loss = float(torch.stack(self._losses).mean())
+        self._losses = []
+        self.outcome.val = metrics
+        row: Epoch = {
+            "epoch": self.current_epoch + 1,
+            "step": self.global_step,
+            "learning_rate": self.learning_rate * learning_rate_factor(self.global_step - 1, self.training_plan),
+            "train_loss": _finite(train_loss),
+            "val_loss": _finite(val_loss),
+            "val_accuracy": metrics.get("accuracy"),
+            "val_nmse": metrics.get("nmse"),
+            "seconds": time.perf_counter() - self._started,
+        }
+        self.outcome.epochs.append(row)
+        self._stop_if_done(train_loss, metrics[self.task.metric])
+        self.on_epoch(row)
+
+    def _stop_if_done(self, train_loss: float, metric: float | None) -> None:
+        first = self.outcome.epochs[0]["train_loss"]
+        if not math.isfinite(train_loss):
+            self._stop("diverged", f"training loss not finite in epoch {self.current_epoch + 1}")
+        elif first is not None and train_loss > DIVERGED_ABOVE * first:
+            self._stop("diverged", f"training loss {train_loss:.3g}, {DIVERGED_ABOVE:g} times the first epoch's {first:.3g}")
+        better = metric is not None and (
+            metric >= self.solved_at if self.task.higher_is_better else metric <= self.solved_at
+        )
+        self._times_solved = self._times_solved + 1 if better else 0
+        if self._times_solved == 2:
+            self._stop("solved", f"validation {self.task.metric} at {self.solved_at:g} or better twice running")
+
+    def _stop(self, reason: StopReason, detail: str) -> None:
+        self.outcome.stop_reason, self.outcome.stop_detail = reason, detail
+        self.trainer.should_stop = True
+
+    def on_test_epoch_end(self) -> None:
+        """Keep the test metrics."""
+        _, self.outcome.test = self._measure()
+
+
+def train(
+    config: TrialConfig,
+    model: Transformer,
+    examples: dict[str, Examples],
+    gpus: float = 0,
+    on_epoch: Callable[[Epoch], None] = lambda row: None,
+) -> Outcome:
+    """Train a model as a trial says, measure it on validation after each epoch and once, at the end, on test.
+
+    Args:
+        config: the trial.
+        model: the transformer; its parameters are changed in place.
+        examples: the splits ``train``, ``val`` and ``test``.
+        gpus: 0 trains on the CPU; anything above trains on the GPU that the process sees first.
+        on_epoch: called with each epoch's row.
+    """
+    _quiet()
+    module = ProgramTraining(config, model, on_epoch)
+    data = TrialData(examples, config.training, config.seed)
+    trainer = pl.Trainer(
+        accelerator="gpu" if gpus else "cpu", devices=1, strategy="auto", plugins=[LightningEnvironment()],
+        max_epochs=config.training.steps // config.training.steps_per_epoch, num_sanity_val_steps=0,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )
+    started = time.perf_counter()
+    trainer.fit(module, datamodule=data)
+    if trainer.interrupted:  # Lightning swallows Ctrl-C
+        raise KeyboardInterrupt
+    module.outcome.train_seconds = time.perf_counter() - started
+    trainer.test(module, datamodule=data, verbose=False)
+    return module.outcome
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _quiet() -> None:
+    """Silence what Lightning says of every run: devices found, loaders without workers, steps not logged."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")

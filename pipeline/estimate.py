@@ -1,0 +1,58 @@
+"""How long trials will take, from the records so far."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from fut.config import TrialConfig
+from fut.record import Record
+
+Group = tuple[str, ...]  # (task, kind of backbone, components), or a shorter, coarser one
+
+
+class Estimator:
+    """Core-seconds a training step: the median over the records of the finest group that has any.
+
+    Groups are (task, kind of backbone, components), then (task, kind of backbone), then (task,).
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        costs: dict[Group, list[float]] = defaultdict(list)
+        for record in records:
+            result = record["result"]
+            cost = result["train_seconds"] * record["environment"]["threads"] / max(1, result["steps"])
+            for group in _groups(record["config"]):
+                costs[group].append(cost)
+        self._costs = {group: median(values) for group, values in costs.items()}
+
+    def core_seconds(self, trial: TrialConfig) -> float | None:
+        """Core-seconds that a trial takes with its whole budget of steps; None: nothing like it has run yet."""
+        config = {
+            "task": {"name": trial.task.name},
+            "backbone": {"kind": trial.backbone.kind},
+            "components": trial.components,
+        }
+        cost = next((self._costs[group] for group in _groups(config) if group in self._costs), None)
+        return None if cost is None else cost * trial.training.steps
+
+
+def _groups(config: dict[str, Any]) -> list[Group]:
+    """The groups of a configuration, the finest first."""
+    finest = (config["task"]["name"], config["backbone"]["kind"], config["components"])
+    return [finest[:length] for length in (3, 2, 1)]
+
+
+def effort(trial: TrialConfig) -> float:
+    """A trial's work next to another's, in no unit: good enough to start the long ones first.
+
+    Products with the width's square count where there are any; a sparse backbone has none.
+    """
+    recipe, plan, n = trial.recipe, trial.training, trial.task.positions
+    copies = trial.heads if recipe.values == "full" else 1
+    products = (
+        0 if recipe.kind == "sparse" else (2 * trial.heads * recipe.qk_dim + 2 * copies * trial.width) * trial.width
+    )
+    mixing = n * (trial.heads * recipe.qk_dim + copies * trial.width + 10 * trial.heads)
+    mlp = 8 * trial.width**2 if trial.has("mlp") else 0
+    return float(plan.steps * plan.batch_size * n * trial.layers * (products + mixing + mlp))

@@ -1,0 +1,219 @@
+"""From a study to its cells and trials."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from fut.backbones import BACKBONES
+from fut.config import TrialConfig
+from fut.digest import digest
+from pipeline.faults import Fault, Steps, entries, from_validation, join, nearest, show, unknown
+from pipeline.sources import Source, Sourced
+from pipeline.study import Study
+from pipeline.widths import Multiple, multiples, sufficient_multiple
+
+OF_THE_STUDY = {"seed": "seeds", "learning_rate": "learning_rate"}
+FIELDS = [name for name in TrialConfig.model_fields if name not in OF_THE_STUDY]
+
+
+class GridError(Exception):
+    """A study that cannot be expanded, with every fault."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(map(str, faults)))
+        self.faults = faults
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One grid point without its seeds and learning rates."""
+
+    id: str
+    first: TrialConfig
+    seeds: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The configuration shared by the cell's trials, as JSON values."""
+        return cell_config(self.first)
+
+    @cached_property
+    def trials(self) -> list[TrialConfig]:
+        """One trial for every learning rate and seed, in this order."""
+        shared = {name: getattr(self.first, name) for name in FIELDS}
+        return [
+            TrialConfig(**shared, learning_rate=rate, seed=seed) for rate in self.learning_rates for seed in self.seeds
+        ]
+
+
+class Axis(NamedTuple):
+    """A key of a block: the fields that it sets together, and each choice with its path."""
+
+    targets: tuple[tuple[str, ...], ...]
+    key: str
+    choices: list[tuple[tuple[Any, ...], str]]
+
+
+def cell_config(config: TrialConfig) -> dict[str, Any]:
+    """A trial's canonical configuration without its seed and learning rate."""
+    return {name: value for name, value in config.canonical().items() if name not in OF_THE_STUDY}
+
+
+def cell_id(config: TrialConfig) -> str:
+    """The name of a trial's cell: a digest of the cell's configuration."""
+    return digest(cell_config(config))
+
+
+def expand(name: str, study: Study) -> list[Cell]:
+    """The cells of a study, each once, in the order of its blocks and of the keys in them (the last key runs fastest).
+
+    Raises:
+        GridError: with all faults, each at its path ``studies.NAME.…`` in params.yaml.
+    """
+    path = join("studies", name)
+    cells: dict[str, Cell] = {}
+    checks = _Checks([], set())
+    base = Sourced(
+        {key: value for key, value in study.base.items() if checks.key(join(path, "base", key), (key,))},
+        join(path, "base"),
+    )
+    for place, block in study.blocks():
+        axes = _axes(block, join(path, *place), checks)
+        for point in _points(base.at(join(path, *place)), axes, checks):
+            cell = _cell(name, study, point, checks)
+            if cell is not None:
+                cells.setdefault(cell.id, cell)
+    faults = checks.faults
+    metrics = {cell.first.task.metric for cell in cells.values()}
+    if study.criterion is not None and len(metrics) > 1:
+        faults.append(
+            Fault(
+                join(path, "criterion"),
+                "the study has tasks of two metrics; leave the criterion out, or make two studies",
+            )
+        )
+    if study.criterion is not None and metrics == {"accuracy"} and study.criterion > 1:
+        faults.append(Fault(join(path, "criterion"), f"an accuracy is at most 1, got {study.criterion}"))
+    if faults:
+        raise GridError(list(dict.fromkeys(faults)))
+    return list(cells.values())
+
+
+class _Checks(NamedTuple):
+    """What is wrong so far, and the fields whose absence follows from it."""
+
+    faults: list[Fault]
+    excused: set[Steps]
+
+    def key(self, path: str, target: tuple[str, ...]) -> bool:
+        """Whether a (dotted) key names a field of a cell."""
+        if target[0] in OF_THE_STUDY:
+            return self.add(path, f"{target[0]} belongs to the study; give its `{OF_THE_STUDY[target[0]]}`")
+        if target[0] not in FIELDS:
+            self.excused.add((nearest(target[0], FIELDS) or "",))
+            return self.add(path, unknown("key", target[0], FIELDS))
+        return all(target) or self.add(path, "an empty name between dots; write for example task.hops")
+
+    def add(self, path: str, text: str) -> Literal[False]:
+        """Note a fault."""
+        self.faults.append(Fault(path, text))
+        return False
+
+
+def _axes(block: dict[str, Any], path: str, checks: _Checks) -> list[Axis]:
+    """The axes of a block, without the keys that are at fault."""
+    axes: list[Axis] = []
+    seen: set[tuple[str, ...]] = set()
+    for key, value in block.items():
+        here = join(path, key)
+        targets = tuple(tuple(part.strip().split(".")) for part in key.split(","))
+        good = [checks.key(here, target) for target in targets]
+        good += [
+            checks.add(here, f"{'.'.join(target)} is set twice in this block; keep one")
+            for index, target in enumerate(targets)
+            if target in seen or target in targets[:index]
+        ]
+        seen.update(targets)
+        if all(good):
+            choices, faults = _choices(targets, value, here)
+            checks.faults.extend(faults)
+            if choices:
+                axes.append(Axis(targets, here, choices))
+            else:
+                checks.excused.update(targets)
+    return axes
+
+
+def _choices(
+    targets: tuple[tuple[str, ...], ...], value: Any, path: str
+) -> tuple[list[tuple[tuple[Any, ...], str]], list[Fault]]:
+    """The choices of a key, each as one value for each target, with its path."""
+    if value == []:
+        return [], [Fault(path, "an empty list makes no cells; give a value, or leave the key out")]
+    listed = entries(value, path)
+    if len(targets) > 1:
+        names = [".".join(target) for target in targets]
+        example = f"[[{', '.join(names)}], ...]"
+        if not isinstance(value, list):
+            return [], [Fault(path, f"sets {' and '.join(names)} together; write a list {example}, got {show(value)}")]
+        wrong = [(item, place) for item, place in listed if not isinstance(item, list) or len(item) != len(targets)]
+        faults = [
+            Fault(
+                place,
+                f"sets {' and '.join(names)} together, so each entry is a list of {len(targets)}: "
+                f"{example}, got {show(item)}",
+            )
+            for item, place in wrong
+        ]
+        return [(tuple(item), place) for item, place in listed if (item, place) not in wrong], faults
+    if targets == (("width",),):
+        return multiples(listed)
+    return [((item,), place) for item, place in listed], []
+
+
+def _points(base: Sourced, axes: list[Axis], checks: _Checks) -> Iterator[Sourced]:
+    """The configuration of every grid point: whole values first, then what stands inside them."""
+    for choices in itertools.product(*(axis.choices for axis in axes)):
+        point = base.copy()
+        settings = [
+            (target, value, Source(axis.key, place))
+            for axis, (values, place) in zip(axes, choices, strict=True)
+            for target, value in zip(axis.targets, values, strict=True)
+        ]
+        try:
+            for target, value, source in sorted(settings, key=lambda setting: len(setting[0])):
+                point.set(target, value, source)
+        except TypeError as error:
+            checks.add(source.key, str(error))
+            continue
+        yield point
+
+
+def _cell(name: str, study: Study, point: Sourced, checks: _Checks) -> Cell | None:
+    """The cell at a grid point; None, with its faults noted, where it is impossible."""
+    values = point.values
+    backbone = values.get("backbone")
+    kind = backbone.get("kind") if isinstance(backbone, dict) else None
+    rates = study.learning_rate.get(kind) if isinstance(kind, str) else None
+    if rates is None and kind in BACKBONES:
+        checks.add(
+            join("studies", name, "learning_rate", kind),
+            "missing: the study has cells with this kind of backbone; add it",
+        )
+    if isinstance(values.get("width"), Multiple):
+        try:
+            values["width"] = sufficient_multiple(values)
+        except ValueError as error:
+            checks.add(point.where(("width",)), str(error))
+            return None
+    try:
+        first = TrialConfig(**{**values, "learning_rate": (rates or [1.0])[0], "seed": study.seeds[0]})
+    except ValidationError as error:
+        checks.faults.extend(from_validation(error, TrialConfig, point.where, checks.excused))
+        return None
+    return Cell(cell_id(first), first, tuple(study.seeds), tuple(rates)) if rates else None

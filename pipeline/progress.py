@@ -1,0 +1,138 @@
+"""What a running sweep says: a live line on a terminal, plain lines elsewhere, and a line for each finished cell."""
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ray.tune import Callback
+from rich.console import Console
+from rich.status import Status
+
+from pipeline.grid import Cell
+
+PLAIN_EVERY = 60.0  # seconds between two lines of progress where there is no terminal
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words.
+
+    >>> [duration(s) for s in (7.4, 75, 3_700)]
+    ['7s', '1m 15s', '1h 01m']
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}h {minutes % 60:02d}m"
+    return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
+
+
+class Progress(Callback):
+    """Follows the trials of a study from Ray Tune's driver.
+
+    Args:
+        study: its name.
+        cells: all cells of the study.
+        results: the results of trials that the store held already, by trial id.
+        costs: expected cost of each missing trial, in any one unit, by trial id; for the time left.
+        console: where to write.
+    """
+
+    def __init__(self, study: str, cells: Iterable[Cell], results: Mapping[str, dict[str, Any]],
+                 costs: Mapping[str, float], console: Console) -> None:
+        self.study, self.console, self.costs = study, console, costs
+        self.results = dict(results)
+        self.cells = {trial.id: cell for cell in cells for trial in cell.trials}
+        self.running: set[str] = set()
+        self.failed: set[str] = set()
+        self.started = self.said = time.monotonic()
+        self.status: Status | None = console.status(self.line()) if console.is_terminal else None
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Callback, ()  # Tune writes itself down for a restore that we never ask for; a console cannot be
+
+    def __enter__(self) -> "Progress":
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self.status:
+            self.status.stop()
+        self.console.print(self.line(), highlight=False)
+
+    def line(self) -> str:
+        """Done of expected, running, failed, elapsed, time left."""
+        parts = [f"{self.study}: {len(self.results)}/{len(self.cells)} trials done", f"{len(self.running)} running",
+                 f"{len(self.failed)} failed", f"elapsed {duration(time.monotonic() - self.started)}"]
+        if (left := self.seconds_left()) is not None:
+            parts.append(f"about {duration(left)} left")
+        return ", ".join(parts)
+
+    def seconds_left(self) -> float | None:
+        """From the cost of what has been done here so far; None before anything has."""
+        done = sum(cost for trial, cost in self.costs.items() if trial in self.results or trial in self.failed)
+        if not done:
+            return None
+        return (time.monotonic() - self.started) * (sum(self.costs.values()) - done) / done
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has been given to a worker."""
+        self.running.add(trial.trial_id)
+        self._tell()
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        """A trial has reported its result."""
+        if "trial" in result:
+            self.results[result["trial"]] = result
+            self._tell_cell(self.cells[result["trial"]])
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has left its worker."""
+        self.running.discard(trial.trial_id)
+        self._tell()
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has raised."""
+        self.running.discard(trial.trial_id)
+        self.failed.add(trial.trial_id)
+        self._tell()
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune's loop has gone round once more."""
+        if self.status:
+            self.status.update(self.line())
+        elif time.monotonic() - self.said > PLAIN_EVERY:
+            self._tell(even_plain=True)
+
+    def _tell(self, even_plain: bool = False) -> None:
+        if self.status:
+            self.status.update(self.line())
+        elif even_plain:
+            self.said = time.monotonic()
+            self.console.print(self.line(), highlight=False)
+
+    def _tell_cell(self, cell: Cell) -> None:
+        """A line for a cell whose trials are all done."""
+        if all(trial.id in self.results for trial in cell.trials):
+            self.console.print(f"  {describe(cell)}: {self._scores(cell)}", highlight=False)
+
+    def _scores(self, cell: Cell) -> str:
+        name = "test_accuracy" if cell.first.task.metric == "accuracy" else "nmse"
+        texts = []
+        for rate in cell.learning_rates:
+            found = [self.results[trial.id] for trial in cell.trials if trial.learning_rate == rate]
+            values = [result[name] for result in found if result[name] is not None]
+            value = "diverged" if not values else f"{statistics.mean(values):.4g}"
+            seeds = f"{len(found)} seeds" if len(found) > 1 else "1 seed"
+            rates = f", learning rate {rate:g}" if len(cell.learning_rates) > 1 else ""
+            texts.append(f"{name.removeprefix('test_')} {value} ({seeds}{rates})")
+        return "; ".join(texts)
+
+
+def describe(cell: Cell) -> str:
+    """A cell in a few words: task, backbone, components and shape."""
+    config = cell.first
+    task = {"khop": lambda: f"khop k={config.task.hops}", "simulate": lambda: f"simulate d={config.task.target_dim}"}
+    name = task.get(config.task.name, lambda: config.task.name)()
+    trains = "" if config.trainable in ("program", "all") else f", only the {config.trainable} trains"
+    return f"{name}, {config.backbone.kind}, {config.components}, H{config.heads} L{config.layers} m{config.width}{trains}"

@@ -1,0 +1,36 @@
+"""One small study from its grid to its picture, in a folder of its own: `make quick`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline.backbones import build_backbones
+from pipeline.datasets import build_datasets
+from pipeline.figures import draw_figures
+from pipeline.summary import summarise
+from pipeline.sweep import run_sweep
+from pipeline.tables import build_tables
+from pipeline.workspace import PARAMS, ParamsOption, Workspace
+
+
+def main(
+    study: Annotated[str, typer.Argument(help="a study of params.yaml")] = "quick",
+    params: ParamsOption = PARAMS,
+    workspace: Annotated[Path, typer.Option(help="folder that receives artifacts and results")] = Path("quick"),
+) -> None:
+    """Run one study through every stage, beside the results of `run:`; it shares the trial store with them."""
+    opened = Workspace.open(params, workspace, [study])
+    console = Console(soft_wrap=True)
+    build_datasets(opened)
+    build_backbones(opened)
+    if status := run_sweep(opened, study, console):
+        raise SystemExit(status)
+    build_tables(opened)
+    draw_figures(opened)
+    summarise(opened, console)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,161 @@
+"""params.yaml: what is refused, with which words, and what is read."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.faults import join, nearest, show, unknown
+from pipeline.params import Params, ParamsError, load_or_exit, load_params
+from pipeline.yamlfile import parse
+
+BAD = sorted((Path(__file__).parent.parent / "params" / "bad").glob("*.yaml"))
+MARK = "# expect: "
+GOOD = """
+run: [s]
+studies:
+  s:
+    seeds: [0, 1]
+    base: {task: {name: khop}, backbone: {kind: random}, heads: 1, layers: 1, width: 8}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "params.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_files_are_refused_with_exactly_the_faults_written_in_them(path: Path) -> None:
+    expected = [line.removeprefix(MARK) for line in path.read_text().splitlines() if line.startswith(MARK)]
+    with pytest.raises(ParamsError) as refused:
+        load_params(path)
+    assert [str(fault) for fault in refused.value.faults] == expected
+    assert expected
+
+
+def test_the_message_names_the_file_the_count_and_every_fault(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD + "    widht: 3\nwandb: {projct: x}\n")
+    with pytest.raises(ParamsError) as refused:
+        load_params(path)
+    assert str(refused.value).splitlines() == [
+        f"{path} cannot be used: 2 faults",
+        "  wandb.projct: unknown key 'projct': did you mean 'project'?",
+        "  studies.s.widht: unknown key 'widht'; known: about, seeds, learning_rate, criterion, base, grid, changes",
+    ]
+
+
+def test_command_lines_end_with_status_2_and_the_faults_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "run: []\nstudies: {}\n")
+    with pytest.raises(SystemExit) as exit_:
+        load_or_exit(path)
+    output = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert output.out == ""
+    assert "studies: is empty" in output.err
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "no such file"),
+        (lambda path: path.mkdir(), "cannot be read: Is a directory"),
+        (lambda path: path.write_bytes(b"run: [\xff]"), "is not UTF-8 text (byte 6)"),
+        (lambda path: path.write_text("a: \x01"), "special characters are not allowed"),
+        (lambda path: path.write_text("a: &a [*a]"), "a[0]: the value in line 1 contains itself"),
+        (lambda path: path.write_text("a: !!python/object:os.system x"), "could not determine a constructor"),
+    ],
+)
+def test_unreadable_files_say_why(tmp_path: Path, make, words: str) -> None:
+    path = tmp_path / "params.yaml"
+    make(path)
+    with pytest.raises(ParamsError, match=r"1 fault\n") as refused:
+        load_params(path)
+    assert words in str(refused.value)
+
+
+def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
+    params = load_params(written(tmp_path, GOOD))
+    assert (params.run, params.store, params.cpus_per_trial, params.gpus_per_trial) == (["s"], "store", 1, 0)
+    assert (params.wandb.project, params.wandb.mode, params.ray_address) == ("fut", "auto", "local")
+    assert params.studies["s"].seeds == [0, 1]
+    # frozen backbones learn at 1e-2, trained ones at 1e-3
+    rates = params.studies["s"].learning_rate
+    assert rates == {"sparse": [0.01], "random": [0.01], "control": [0.01], "trained": [0.001]}
+
+
+def test_learning_rates_may_be_a_number_a_list_or_either_by_kind(tmp_path: Path) -> None:
+    rates = {}
+    for text in ("1e-2", "[1, 3e-2]", "{random: 1e-3, sparse: [0.1, 0.2]}"):
+        params = load_params(written(tmp_path, GOOD + f"    learning_rate: {text}\n"))
+        rates[text] = params.studies["s"].learning_rate["random"], params.studies["s"].learning_rate["sparse"]
+    assert list(rates.values()) == [([0.01], [0.01]), ([1.0, 0.03], [1.0, 0.03]), ([0.001], [0.1, 0.2])]
+
+
+def test_the_criterion_is_the_studys_or_the_tasks(tmp_path: Path) -> None:
+    plain = load_params(written(tmp_path, GOOD))
+    task = plain.cells("s")[0].first.task
+    assert plain.studies["s"].criterion_for(task) == task.criterion_value
+    own = load_params(written(tmp_path, GOOD + "    criterion: 0.5\n"))
+    assert own.studies["s"].criterion_for(task) == 0.5
+
+
+def test_other_studies_can_be_run(tmp_path: Path) -> None:
+    params: Params = load_params(written(tmp_path, GOOD + GOOD.split("studies:\n")[1].replace("s:", "other:", 1)))
+    assert params.with_run(["other"]).run == ["other"]
+    assert params.run == ["s"]
+    with pytest.raises(ValueError, match=r"--run\[0\]: unknown study 'othr': did you mean 'other'\?"):
+        params.with_run(["othr"])
+
+
+def test_yaml_values_are_those_of_yaml_1_2() -> None:
+    text = "[1e-2, 1E3, .5, 1., -3, 010, .inf, no, on, true, ~, '1', 2024-01-01, 1:30, 0x1F, 1_000]"
+    values, faults = parse(text)
+    assert faults == []
+    assert values == [
+        0.01,
+        1000.0,
+        0.5,
+        1.0,
+        -3,
+        10,
+        float("inf"),
+        "no",
+        "on",
+        True,
+        None,
+        "1",
+        "2024-01-01",
+        "1:30",
+        "0x1F",
+        "1_000",
+    ]
+    assert [type(value) for value in values[:6]] == [float, float, float, float, int, int]
+
+
+def test_anchors_and_merges_give_no_false_duplicates() -> None:
+    values, faults = parse("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\nd: *a\n")
+    assert faults == []
+    assert values == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}, "d": {"x": 1, "y": 2}}
+
+
+def test_words_of_messages() -> None:
+    assert join("", "run", 0) == "run[0]"
+    assert nearest("layrs", ["layers", "heads"]) == "layers"
+    assert nearest("colour", ["layers", "heads"]) is None
+    assert unknown("key", "colour", ["layers"]) == "unknown key 'colour'; known: layers"
+    assert [show(value) for value in (None, True, "x" * 50, {"a": 1}, list(range(50)))] == [
+        "nothing (null)",
+        "true",
+        f"the text '{'x' * 37}...'",
+        "{'a': 1}",
+        "a list",
+    ]
+
+
+def test_merges_that_cannot_be_are_refused() -> None:
+    assert "contains itself" in str(parse("a: &a {<<: *a}")[1][0])
+    assert "only a mapping can be merged" in str(parse("a: &a 3\nb: {<<: *a}")[1][0])
+    assert parse("a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc: {<<: [*a, *b]}")[0]["c"] == {"x": 1, "y": 2}
