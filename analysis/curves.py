@@ -21,9 +21,14 @@ NO_INTERVAL = "none: fewer than 3 seeds"
 _ROUNDING = 1e-12  # of a mean: three times 0.99 have the mean 0.99 − 1e-16
 KEYS = ["study", "cell", "method"]
 SHARED = [field.name for field in schema.CELL_FIELDS] + [
-    "sufficient_width", "sufficient_width_compiled", "criterion_metric", "criterion_value", "references",
+    "sufficient_width",
+    "sufficient_width_compiled",
+    "criterion_metric",
+    "criterion_value",
+    "references",
     *(name for name in schema.TRIALS.names if name.startswith("reference_")),
-    "trainable_parameters", "frozen_parameters",
+    "trainable_parameters",
+    "frozen_parameters",
 ]
 
 
@@ -99,15 +104,23 @@ def _row(cell: pd.DataFrame, n_missing: int) -> dict[str, Any]:
         raise schema.TableError(f"{_place(cell)}: criterion metric {metric!r} is none of {', '.join(VALIDATION)}")
     repeated = cell[cell.duplicated(["learning_rate", "seed"], keep=False)]
     if len(repeated):
-        raise schema.TableError(f"{_place(cell)}: several trials with one seed and learning rate: "
-                                f"{', '.join(sorted(repeated['trial'])[:4])}")
+        raise schema.TableError(
+            f"{_place(cell)}: several trials with one seed and learning rate: "
+            f"{', '.join(sorted(repeated['trial'])[:4])}"
+        )
     rate = chosen_rate(cell, metric)
     chosen = cell[cell["learning_rate"] == rate].sort_values("seed")
     tested = chosen[_finite(chosen[metric])]
     found = estimate(tested[metric].tolist(), *RANGE[metric])
-    met = found.mean is not None and len(tested) == cell["seed"].nunique() and (
-        found.mean >= shared["criterion_value"] - _ROUNDING if metric == "test_accuracy"
-        else found.mean <= shared["criterion_value"] + _ROUNDING)
+    met = (
+        found.mean is not None
+        and len(tested) == cell["seed"].nunique()
+        and (
+            found.mean >= shared["criterion_value"] - _ROUNDING
+            if metric == "test_accuracy"
+            else found.mean <= shared["criterion_value"] + _ROUNDING
+        )
+    )
     return {
         **shared,
         "learning_rate": rate,

@@ -16,7 +16,7 @@ descriptions and units below, and as a CSV copy in which an empty field means nu
 ```python
 import analysis
 
-trials = analysis.load("trials")   # a pandas frame: text is str, numbers that may be null are Int64 or float64
+trials = analysis.load("trials")  # a pandas frame: text is str, numbers that may be null are Int64 or float64
 curves = analysis.load("curves")
 ```
 
@@ -28,8 +28,10 @@ def text() -> str:
     """The data dictionary as Markdown."""
     parts = [_HEAD]
     for name, schema in TABLES.items():
-        parts.append(f"\n## {name}\n\n{ABOUT[name]}\n\n| column | type | unit | null | what it holds |\n"
-                     "| --- | --- | --- | --- | --- |\n")
+        parts.append(
+            f"\n## {name}\n\n{ABOUT[name]}\n\n| column | type | unit | null | what it holds |\n"
+            "| --- | --- | --- | --- | --- |\n"
+        )
         for field in schema:
             about = {key.decode(): value.decode().replace("|", "\\|") for key, value in field.metadata.items()}
             null = "yes" if field.nullable else "no"

@@ -23,11 +23,16 @@ from analysis.schema import TableError, to_rows
 _COLUMNS = 4  # most panels side by side
 _CHARACTER = 6.0  # px a character of the subtitle takes
 _METRICS = {"test_accuracy": "test accuracy", "nmse": "NMSE on test"}
-_MEANINGS = {"test_accuracy": "Accuracy: share of correct answers.",
-             "nmse": "NMSE: mean squared error over the variance of the target's outputs."}
+_MEANINGS = {
+    "test_accuracy": "Accuracy: share of correct answers.",
+    "nmse": "NMSE: mean squared error over the variance of the target's outputs.",
+}
 _REFERENCES = {
-    "reference_majority": "majority", "reference_counting": "counting rule", "reference_one_token": "1-token rule",
-    "reference_two_tokens": "2-token rule", "reference_three_tokens": "3-token rule",
+    "reference_majority": "majority",
+    "reference_counting": "counting rule",
+    "reference_one_token": "1-token rule",
+    "reference_two_tokens": "2-token rule",
+    "reference_three_tokens": "3-token rule",
 }
 
 
@@ -60,12 +65,27 @@ def figure(curves: pd.DataFrame, study: str, about: str = "") -> alt.TopLevelMix
     against = "against width m" if lines else "by backbone"
     metrics = " and ".join(_METRICS[name] for name in axes)
     width = _extent(panels, lines)
-    subtitle = [line for text in _caption(cells, about, lines, axes)
-                for line in textwrap.wrap(text, max(60, int(width / _CHARACTER)))]
-    title = alt.TitleParams(f"{study}: {metrics} {against}", subtitle=subtitle, anchor="start", fontSize=16,
-                            subtitleFontSize=11, subtitleColor="#444", offset=16, subtitleLineHeight=15, limit=0)
+    subtitle = [
+        line
+        for text in _caption(cells, about, lines, axes)
+        for line in textwrap.wrap(text, max(60, int(width / _CHARACTER)))
+    ]
+    title = alt.TitleParams(
+        f"{study}: {metrics} {against}",
+        subtitle=subtitle,
+        anchor="start",
+        fontSize=16,
+        subtitleFontSize=11,
+        subtitleColor="#444",
+        offset=16,
+        subtitleLineHeight=15,
+        limit=0,
+    )
     return alt.vconcat(
-        *(alt.hconcat(*row, spacing=26) for row in rows), spacing=26, title=title, padding=16,
+        *(alt.hconcat(*row, spacing=26) for row in rows),
+        spacing=26,
+        title=title,
+        padding=16,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared", strokeDash="shared")),
         config=_config(series),
     )
@@ -77,8 +97,15 @@ def _config(series: Series) -> alt.Config:
     return alt.Config(
         view=alt.ViewConfig(stroke="#bbb", continuousWidth=200, continuousHeight=190),
         axis=alt.AxisConfig(labelLimit=0, titleLimit=0, gridColor="#eee", titleFontWeight="normal"),
-        legend=alt.LegendConfig(labelLimit=0, titleLimit=0, orient="bottom", symbolSize=90, labelFontSize=12,
-                                columns=columns),
+        legend=alt.LegendConfig(
+            labelLimit=0,
+            titleLimit=0,
+            orient="bottom",
+            symbolSize=90,
+            symbolStrokeWidth=0,
+            labelFontSize=12,
+            columns=columns,
+        ),
         title=alt.TitleConfig(limit=0),
     )
 
@@ -170,8 +197,9 @@ def _row_labels(cells: pd.DataFrame) -> list[str]:
         names = cells["series"]
     else:
         names = pd.Series("", index=cells.index)
-    labelled = [[label] * several + [name] * bool(name)
-                for label, name in zip(cells["components_label"], names, strict=True)]
+    labelled = [
+        [label] * several + [name] * bool(name) for label, name in zip(cells["components_label"], names, strict=True)
+    ]
     return [", ".join(parts) or label for parts, label in zip(labelled, cells["components_label"], strict=True)]
 
 
@@ -209,7 +237,7 @@ def _axis(metric: str, cells: pd.DataFrame) -> Axis:
         positive = [value for value in [*values, *cells["upper"].dropna()] if value > 0]
         low = max(math.floor(math.log10(min(positive))), -8)
         high = min(math.ceil(math.log10(max(positive))), low + 12)
-        return Axis(_METRICS[metric], (10.0 ** low, 10.0 ** max(high, low + 1)), log=True)
+        return Axis(_METRICS[metric], (10.0**low, 10.0 ** max(high, low + 1)), log=True)
     marks = [value for _, group in cells.groupby("task_label") for value, *_ in _rules(group)]
     low = min([*values, *cells["lower"].dropna(), *marks])
     return Axis(_METRICS[metric], (max(0.0, math.floor(10 * low - 0.2) / 10), 1.0), log=False)
@@ -230,16 +258,30 @@ def _caption(cells: pd.DataFrame, about: str, lines: bool, axes: dict[str, Axis]
         text.append(f"{band} that reach the lower edge go on below it, some to 0.")
     if counts[0] < 3:
         text.append("No interval where n is below 3.")
-    if cells["trainable"].isin(["embedding", "unembedding"]).any():
-        text.append("Embedding E and unembedding U are trained, unless a label says otherwise.")
+    text += _trained(cells["trainable"])
     if lines and cells["sufficient_width"].notna().any():
-        text.append("Upright rules: widths sufficient for every target, though not necessary: "
-                    "N with U fixed, N_EU with U compiled too.")
+        text.append(
+            "Upright rules: widths sufficient for every target, though not necessary: "
+            "N with U fixed, N_EU with U compiled too."
+        )
     absent = {"diverged": int(cells["n_diverged"].sum()), "missing": int(cells["n_missing"].sum())}
     text += [f"Trials {word}: {count}." for word, count in absent.items() if count]
     if empty := int(cells["mean"].isna().sum()):
         text.append(f"Cells without a result, not drawn: {empty}.")
     return [line for line in (about, fixed, " ".join(text)) if line]
+
+
+def _trained(trainable: pd.Series) -> list[str]:
+    """What of the program is trained, where it is not the whole of it everywhere; labels name what is not usual."""
+    counts = trainable[trainable != "all"].value_counts()
+    if counts.empty or counts.index.tolist() == ["program"] or 2 * counts.iloc[0] <= counts.sum():
+        return []
+    usual = {
+        "program": "Embedding E and unembedding U are trained",
+        "embedding": "Only the embedding E is trained, not the unembedding U",
+        "unembedding": "Only the unembedding U is trained, not the embedding E",
+    }[str(counts.index[0])]
+    return [f"{usual}{', unless a label says otherwise' if len(counts) > 1 else ''}."]
 
 
 def _extent(panels: list[Panel], lines: bool) -> float:

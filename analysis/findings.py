@@ -20,15 +20,17 @@ def best(curves: pd.DataFrame) -> pd.DataFrame:
         Text: the mean, and the width that it was found at where there are several; "–" where nothing was run.
     """
     cells = _placed(curves)
-    cells["row"] = [f"{place}, {variant}" if variant else place
-                    for place, variant in zip(cells["place"], cells["variant"], strict=True)]
+    cells["row"] = [
+        f"{place}, {variant}" if variant else place
+        for place, variant in zip(cells["place"], cells["variant"], strict=True)
+    ]
     cells["widths"] = cells.groupby(["row", "backbone"])["width"].transform("nunique")
     cells["badness"] = cells["mean"].where(cells["criterion_metric"] == "nmse", -cells["mean"])
     top = cells.sort_values("badness", na_position="last").drop_duplicates(["row", "backbone"])
     top["text"] = [_number(row) + (f" (m = {row['width']})" if row["widths"] > 1 else "") for row in to_rows(top)]
     table = top.pivot(index="row", columns="backbone", values="text").fillna("–")
-    kinds: list[str] = table.columns.tolist()
-    return table[sorted(kinds, key=kind_order)]
+    kinds: list[str] = sorted(curves["backbone"].unique().tolist(), key=kind_order)
+    return table[kinds]
 
 
 def sentences(curves: pd.DataFrame) -> list[str]:
@@ -80,8 +82,10 @@ def _multiples(cells: pd.DataFrame) -> list[str]:
                 ratios.append(float((met["width"] / met[column]).min()))
         text = f"{series}: smallest width tried that meets the criterion, as a multiple of {symbol}: "
         if ratios:
-            text += (f"median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}, "
-                     f"in {len(ratios)} of {len(ratios) + len(without)} shapes")
+            text += (
+                f"median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}, "
+                f"in {len(ratios)} of {len(ratios) + len(without)} shapes"
+            )
         else:
             text += "none"
         found.append(text + (f"; never in {'; '.join(without)}." if without else "."))
@@ -95,8 +99,9 @@ def _beaten(cells: pd.DataFrame) -> list[str]:
         rules = [value for value in json.loads(row["references"]).values() if value is not None]
         level = max(rules, default=-1.0)
         if row["criterion_metric"] == "test_accuracy" and row["mean"] is not None and row["mean"] <= level:
-            names.append(f"{row['place']}, {row['series']} (m = {row['width']}, {_number(row)} against "
-                         f"{100 * level:.1f} %)")
+            names.append(
+                f"{row['place']}, {row['series']} (m = {row['width']}, {_number(row)} against {100 * level:.1f} %)"
+            )
     if not names:
         return []
     more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -113,8 +118,10 @@ def _placed(curves: pd.DataFrame) -> pd.DataFrame:
 
 def _criterion(cells: pd.DataFrame) -> str:
     pairs = cells[["criterion_metric", "criterion_value"]].drop_duplicates().itertuples(index=False)
-    return ", ".join(f"mean NMSE at most {value:g}" if metric == "nmse" else f"mean accuracy at least {100 * value:g} %"
-                     for metric, value in pairs)
+    return ", ".join(
+        f"mean NMSE at most {value:g}" if metric == "nmse" else f"mean accuracy at least {100 * value:g} %"
+        for metric, value in pairs
+    )
 
 
 def _number(row: dict[str, Any]) -> str:

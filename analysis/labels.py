@@ -14,11 +14,29 @@ from analysis.schema import to_rows
 
 KINDS = ("sparse", "random", "control", "trained")
 _PLAIN = {"control", "distribution", "method"}  # attributes whose values speak for themselves
-_ATTRIBUTES = ["method", "control", "distribution", "layout", "values", "tied", "qk_gain", "value_gain", "mlp_gain",
-               "trainable"]
+_ATTRIBUTES = [
+    "method",
+    "control",
+    "distribution",
+    "layout",
+    "values",
+    "tied",
+    "qk_gain",
+    "value_gain",
+    "mlp_gain",
+    "trainable",
+]
 # Usually these follow from the width; they name a series only where one width has several of them.
-_FOLLOWING = ["qk_dim", "leaf_dim", "training_steps", "batch_size", "steps_per_epoch", "warmup_steps", "weight_decay",
-              "solved_at"]
+_FOLLOWING = [
+    "qk_dim",
+    "leaf_dim",
+    "training_steps",
+    "batch_size",
+    "steps_per_epoch",
+    "warmup_steps",
+    "weight_decay",
+    "solved_at",
+]
 _TRAINABLE = {"program": "E and U trained", "embedding": "only E trained", "unembedding": "only U trained"}
 
 
@@ -34,8 +52,10 @@ def describe(curves: pd.DataFrame) -> pd.DataFrame:
     several = _several_shapes(cells)
     cells["shape_label"] = [shape_label(row) if several else "" for row in to_rows(cells)]
     cells["variant"] = _variants(cells)
-    cells["series"] = [f"{kind}, {variant}" if variant else kind
-                       for kind, variant in zip(cells["backbone"], cells["variant"], strict=True)]
+    cells["series"] = [
+        f"{kind}, {variant}" if variant else kind
+        for kind, variant in zip(cells["backbone"], cells["variant"], strict=True)
+    ]
     return cells
 
 
@@ -78,8 +98,11 @@ def _task_labels(cells: pd.DataFrame) -> list[str]:
         parts = [parameters["name"]]
         if "hops" in parameters:
             parts.append(f"k = {parameters['hops']}")
-        parts += [f"{name} {value}" for name, value in parameters.items()
-                  if name not in ("name", "hops", "target_dim") and _says_more(name, group)]
+        parts += [
+            f"{name} {value}"
+            for name, value in parameters.items()
+            if name not in ("name", "hops", "target_dim") and _says_more(name, group)
+        ]
         labels.append(", ".join(parts))
     return labels
 
@@ -118,8 +141,10 @@ def _variants(cells: pd.DataFrame) -> list[str]:
         labels |= {index: ", ".join(part) for index, part in zip(kind.index, parts, strict=True)}
     variants = [labels[index] for index in cells.index]
     repeated = cells.assign(variant=variants).duplicated([*panel, "width", "variant"], keep=False)
-    return [f"{label} cell {cell[:6]}".strip() if again else label
-            for label, cell, again in zip(variants, cells["cell"], repeated, strict=True)]
+    return [
+        f"{label} cell {cell[:6]}".strip() if again else label
+        for label, cell, again in zip(variants, cells["cell"], repeated, strict=True)
+    ]
 
 
 def _words(name: str, value: Any) -> str:

@@ -40,11 +40,13 @@ class Axis(NamedTuple):
         title = self.title if show else None
         if self.log:
             low, high = (round(math.log10(value)) for value in self.domain)
-            ticks = [10.0 ** power for power in range(low, high + 1)]
-            return alt.Axis(values=ticks, format="~g", labels=show, title=title)
+            ticks = [10.0**power for power in range(low, high + 1)]
+            return alt.Axis(values=ticks, tickCount=len(ticks), format="~g", labels=show, title=title)
         step = 10 if self.domain[0] >= 0.5 else 20
-        ticks = [percent / 100 for percent in range(0, 101, step) if percent / 100 >= self.domain[0]]
-        return alt.Axis(values=ticks, labels=show, title=title, labelExpr="format(100 * datum.value, '~r') + ' %'")
+        ticks = [tick / 100 for tick in range(0, 101, step) if tick / 100 >= self.domain[0]]
+        # Vega leaves every other value out where there are more of them than tickCount.
+        percent = "format(100 * datum.value, '~r') + ' %'"
+        return alt.Axis(values=ticks, tickCount=len(ticks), labels=show, title=title, labelExpr=percent)
 
     def place(self, value: float) -> float:
         """Where a value lies between the ends of the axis, from 0 to 1."""
@@ -79,24 +81,35 @@ class Series(NamedTuple):
             spare = [colour for colour in _MORE_COLOURS if colour not in colours] or list(_MORE_COLOURS)
             colours.append(usual if usual and usual not in colours else spare[0])
         repeat = range(len(ordered))
-        return cls(ordered, colours, [_SHAPES[i % len(_SHAPES)] for i in repeat],
-                   [_DASHES[i % len(_DASHES)] for i in repeat])
+        return cls(
+            ordered, colours, [_SHAPES[i % len(_SHAPES)] for i in repeat], [_DASHES[i % len(_DASHES)] for i in repeat]
+        )
 
     def encodings(self, field: str) -> dict[str, alt.Color | alt.Shape | alt.StrokeDash]:
         """Colour, shape and dash by a column, as one legend."""
         legend = alt.Legend(title=None, symbolOpacity=1)
         return {
-            "color": alt.Color(field, type="nominal", legend=legend,
-                               scale=alt.Scale(domain=self.names, range=self.colours)),
-            "shape": alt.Shape(field, type="nominal", legend=legend,
-                               scale=alt.Scale(domain=self.names, range=self.shapes)),
-            "strokeDash": alt.StrokeDash(field, type="nominal", legend=None,
-                                         scale=alt.Scale(domain=self.names, range=self.dashes)),
+            "color": alt.Color(
+                field, type="nominal", legend=legend, scale=alt.Scale(domain=self.names, range=self.colours)
+            ),
+            "shape": alt.Shape(
+                field, type="nominal", legend=legend, scale=alt.Scale(domain=self.names, range=self.shapes)
+            ),
+            "strokeDash": alt.StrokeDash(
+                field, type="nominal", legend=None, scale=alt.Scale(domain=self.names, range=self.dashes)
+            ),
         }
 
 
-def line_panel(cells: pd.DataFrame, title: tuple[list[str], list[str]], series: Series, axis: Axis,
-               rules: list[tuple[float, str, bool]], upright: dict[str, int], first: bool) -> Layers:
+def line_panel(
+    cells: pd.DataFrame,
+    title: tuple[list[str], list[str]],
+    series: Series,
+    axis: Axis,
+    rules: list[tuple[float, str, bool]],
+    upright: dict[str, int],
+    first: bool,
+) -> Layers:
     """The metric against width, on a base-2 logarithmic axis.
 
     Args:
@@ -112,8 +125,11 @@ def line_panel(cells: pd.DataFrame, title: tuple[list[str], list[str]], series: 
     data = cells[["width", "mean", "lower", "upper", "series", "seeds", "learning_rate"]].dropna(subset=["mean"])
     widths = sorted({int(value) for value in cells["width"]})
     ends = [*widths, *upright.values()]
-    x = alt.X("width:Q", scale=alt.Scale(type="log", base=2, domain=[0.92 * min(ends), 1.08 * max(ends)], nice=False),
-              axis=alt.Axis(values=widths, format="d", labelOverlap="greedy", title="width m (dimensions)", grid=False))
+    x = alt.X(
+        "width:Q",
+        scale=alt.Scale(type="log", base=2, domain=[0.92 * min(ends), 1.08 * max(ends)], nice=False),
+        axis=alt.Axis(values=widths, format="d", labelOverlap="greedy", title="width m (dimensions)", grid=False),
+    )
     y = alt.Y("mean:Q", scale=axis.scale(), axis=axis.axis(first))
     lower = alt.Y("lower:Q", scale=axis.scale(), axis=axis.axis(first))
     marks = series.encodings("series")
@@ -124,18 +140,33 @@ def line_panel(cells: pd.DataFrame, title: tuple[list[str], list[str]], series: 
     layers.append(alt.Chart(sure).mark_area(opacity=0.16).encode(**interval))
     if len(alone):  # one width makes no band
         layers.append(alt.Chart(alone).mark_rule(strokeWidth=1.5).encode(**interval))
-    layers.append(base.mark_line(strokeWidth=1.8).encode(
-        x=x, y=y, color=marks["color"], strokeDash=marks["strokeDash"]))
-    layers.append(base.mark_point(filled=True, size=46, opacity=1).encode(
-        x=x, y=y, color=marks["color"], shape=marks["shape"],
-        tooltip=["series", "width", "mean", "lower", "upper", "seeds", "learning_rate"]))
+    layers.append(
+        base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=marks["color"], strokeDash=marks["strokeDash"])
+    )
+    layers.append(
+        base.mark_point(filled=True, size=46, opacity=1).encode(
+            x=x,
+            y=y,
+            color=marks["color"],
+            shape=marks["shape"],
+            tooltip=["series", "width", "mean", "lower", "upper", "seeds", "learning_rate"],
+        )
+    )
     return alt.layer(*layers, width=width, height=height, title=_heading(title))
 
 
 def _heading(title: tuple[list[str], list[str]], offset: int = 8) -> alt.TitleParams:
     """The title of a panel, and its smaller lines."""
-    return alt.TitleParams(title[0] or "", subtitle=title[1], fontSize=12, anchor="start", frame="group", offset=offset,
-                           subtitleFontSize=10.5, subtitleColor="#444")
+    return alt.TitleParams(
+        title[0] or "",
+        subtitle=title[1],
+        fontSize=12,
+        anchor="start",
+        frame="group",
+        offset=offset,
+        subtitleFontSize=10.5,
+        subtitleColor="#444",
+    )
 
 
 def _level_rules(rules: list[tuple[float, str, bool]], axis: Axis, width: int, height: int) -> list[alt.Chart]:
@@ -149,7 +180,8 @@ def _level_rules(rules: list[tuple[float, str, bool]], axis: Axis, width: int, h
     return [
         base.mark_rule(strokeDash=[5, 3]).encode(y=alt.Y("value:Q", scale=axis.scale())),
         base.mark_text(align="left", fontSize=_SMALL, baseline="middle").encode(
-            x=alt.value(width + 4), y=alt.Y("at:Q", scale=axis.scale()), text="label:N"),
+            x=alt.value(width + 4), y=alt.Y("at:Q", scale=axis.scale()), text="label:N"
+        ),
     ]
 
 
@@ -161,13 +193,24 @@ def _upright_rules(upright: dict[str, int]) -> list[alt.Chart]:
         before = place == 0 and len(ordered) > 1
         base = alt.Chart(pd.DataFrame({"value": [value], "label": [f"{label} = {value}"]})).encode(x="value:Q")
         layers.append(base.mark_rule(color=_RULE, strokeDash=[1, 0] if label == "N_EU" else [3, 3]))
-        layers.append(base.mark_text(align="right" if before else "left", dx=3 if before else -3, color=_RULE,
-                                     fontSize=_SMALL).encode(y=alt.value(-8), text="label:N"))
+        layers.append(
+            base.mark_text(
+                align="right" if before else "left", dx=3 if before else -3, color=_RULE, fontSize=_SMALL
+            ).encode(y=alt.value(-8), text="label:N")
+        )
     return layers
 
 
-def dot_panel(cells: pd.DataFrame, title: tuple[list[str], list[str]], series: Series, axis: Axis,
-              rules: list[tuple[float, str, bool]], rows: list[str], labelled: int, first: bool) -> Layers:
+def dot_panel(
+    cells: pd.DataFrame,
+    title: tuple[list[str], list[str]],
+    series: Series,
+    axis: Axis,
+    rules: list[tuple[float, str, bool]],
+    rows: list[str],
+    labelled: int,
+    first: bool,
+) -> Layers:
     """Means with their intervals, one row for each combination of components and variant, one dot per backbone.
 
     Args: as for `line_panel`; `rows` names the rows from top to bottom, `cells` has a column `row`, and `labelled` is
@@ -176,19 +219,41 @@ def dot_panel(cells: pd.DataFrame, title: tuple[list[str], list[str]], series: S
     kinds = 1 if len(rows) == len(cells) else len(series.names)
     width, height = 230, max(90, (20 if kinds == 1 else 18 * kinds) * len(rows))
     data = cells[["row", "mean", "lower", "upper", "backbone", "seeds", "learning_rate"]].dropna(subset=["mean"])
-    y = alt.Y("row:N", sort=rows, scale=alt.Scale(domain=rows, padding=0.25), title=None,
-              axis=alt.Axis(labels=first, ticks=False, labelFontSize=11, grid=True, bandPosition=0))
+    y = alt.Y(
+        "row:N",
+        sort=rows,
+        scale=alt.Scale(domain=rows, padding=0.25),
+        title=None,
+        axis=alt.Axis(labels=first, ticks=False, labelFontSize=11, grid=True, bandPosition=0),
+    )
     place: dict[str, alt.Y | alt.YOffset] = {"y": y}
     if kinds > 1:
         place["yOffset"] = alt.YOffset("backbone:N", sort=series.names, scale=alt.Scale(domain=series.names))
     marks = series.encodings("backbone")
-    bars = alt.Chart(data.dropna(subset=["lower"])).mark_rule(strokeWidth=2).encode(
-        x=alt.X("lower:Q", scale=axis.scale(), axis=axis.axis()), x2="upper:Q", color=marks["color"], **place)
-    points = alt.Chart(data).mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("mean:Q", scale=axis.scale(), axis=axis.axis()), color=marks["color"], shape=marks["shape"],
-        tooltip=["row", "backbone", "mean", "lower", "upper", "seeds", "learning_rate"], **place)
-    return alt.layer(*_labelled_above(rules, axis), bars, points, width=width, height=height,
-                     title=_heading(title, 8 + _GAP * (labelled - len(rules))))
+    bars = (
+        alt.Chart(data.dropna(subset=["lower"]))
+        .mark_rule(strokeWidth=2)
+        .encode(x=alt.X("lower:Q", scale=axis.scale(), axis=axis.axis()), x2="upper:Q", color=marks["color"], **place)
+    )
+    points = (
+        alt.Chart(data)
+        .mark_point(filled=True, size=70, opacity=1)
+        .encode(
+            x=alt.X("mean:Q", scale=axis.scale(), axis=axis.axis()),
+            color=marks["color"],
+            shape=marks["shape"],
+            tooltip=["row", "backbone", "mean", "lower", "upper", "seeds", "learning_rate"],
+            **place,
+        )
+    )
+    return alt.layer(
+        *_labelled_above(rules, axis),
+        bars,
+        points,
+        width=width,
+        height=height,
+        title=_heading(title, 8 + _GAP * (labelled - len(rules))),
+    )
 
 
 def _labelled_above(rules: list[tuple[float, str, bool]], axis: Axis) -> list[alt.Chart]:
@@ -197,10 +262,14 @@ def _labelled_above(rules: list[tuple[float, str, bool]], axis: Axis) -> list[al
     for line, (value, label, criterion) in enumerate(sorted(rules, reverse=True)):
         colour, late = _CRITERION if criterion else _RULE, axis.place(value) > 0.6
         base = alt.Chart(pd.DataFrame({"value": [value], "label": [label]})).encode(
-            x=alt.X("value:Q", scale=axis.scale(), axis=axis.axis()))
+            x=alt.X("value:Q", scale=axis.scale(), axis=axis.axis())
+        )
         layers.append(base.mark_rule(color=colour, strokeDash=[5, 3]))
-        layers.append(base.mark_text(color=colour, fontSize=_SMALL, align="right" if late else "left",
-                                     dx=3 if late else -3).encode(y=alt.value(-8 - _GAP * line), text="label:N"))
+        layers.append(
+            base.mark_text(
+                color=colour, fontSize=_SMALL, align="right" if late else "left", dx=3 if late else -3
+            ).encode(y=alt.value(-8 - _GAP * line), text="label:N")
+        )
     return layers
 
 

@@ -80,10 +80,18 @@ _TRAINING = [
     _optional("solved_at", _REAL, "1", "validation metric of the early stop; null: the task's own bound"),
 ]
 _WIDTHS = [
-    _optional("sufficient_width", _INT, "dimensions",
-              "simulate: N, enough for every target when the unembedding is fixed; sufficient, not necessary"),
-    _optional("sufficient_width_compiled", _INT, "dimensions",
-              "simulate: N_EU, enough for every target when the unembedding is compiled too; not necessary"),
+    _optional(
+        "sufficient_width",
+        _INT,
+        "dimensions",
+        "simulate: N, enough for every target when the unembedding is fixed; sufficient, not necessary",
+    ),
+    _optional(
+        "sufficient_width_compiled",
+        _INT,
+        "dimensions",
+        "simulate: N_EU, enough for every target when the unembedding is compiled too; not necessary",
+    ),
 ]
 _CRITERION = [
     _required("criterion_metric", _TEXT, "", "metric of the criterion: test_accuracy (at least) or nmse (at most)"),
@@ -105,89 +113,106 @@ _PARAMETERS = [
 # What makes a cell: the columns that its trials share, apart from the study's criterion.
 CELL_FIELDS = [_STUDY, _CELL, _CURVE, *_TASK, *_BACKBONE, *_TRAINING]
 
-TRIALS = pa.schema([
-    _VERSION,
-    _required("trial", _TEXT, "SHA-256", "name of the trial: digest of its configuration, recipes and code"),
-    *CELL_FIELDS,
-    _required("learning_rate", _REAL, "1", "highest learning rate of the schedule"),
-    _required("seed", _INT, "", "seed of the backbone draw, the program's initial values, the batches, the target"),
-    *_WIDTHS, *_CRITERION,
-    _optional("val_accuracy", _REAL, "share", "accuracy on validation; null: another metric, or diverged"),
-    _optional("test_accuracy", _REAL, "share", "accuracy on test; null: another metric, or diverged"),
-    _optional("val_nmse", _REAL, "1", "mean squared error over the targets' variance, on validation"),
-    _optional("nmse", _REAL, "1", "mean squared error over the targets' variance, on test"),
-    _optional("agreement", _REAL, "share", "simulate: share of test outputs with the target's argmax; null for p = 1"),
-    *_REFERENCES,
-    _required("steps", _INT, "steps", "optimiser steps taken"),
-    _required("epochs", _INT, "epochs", "evaluations made"),
-    _required("stop_reason", _TEXT, "", "why training ended: budget, solved or diverged"),
-    _required("stop_detail", _TEXT, "", "the reason in words"),
-    _required("train_seconds", _REAL, "s", "wall time of training, evaluations included"),
-    *_PARAMETERS,
-    _required("dataset_id", _TEXT, "", "name of the dataset: digest of its recipe and code"),
-    _required("backbone_id", _TEXT, "", "name of the backbone: digest of its recipe"),
-    _required("data_digest", _TEXT, "SHA-256", "digest of the dataset's arrays"),
-    _required("backbone_digest", _TEXT, "SHA-256", "digest of the backbone's tensors"),
-    _required("code_digest", _TEXT, "SHA-256", "digest of the code that determines the trial"),
-    _optional("program_digest", _TEXT, "SHA-256", "digest of the saved program; null: none was saved"),
-    _required("python_version", _TEXT, "", "version of Python"),
-    _required("torch_version", _TEXT, "", "version of torch"),
-    _required("lightning_version", _TEXT, "", "version of pytorch-lightning"),
-    _required("numpy_version", _TEXT, "", "version of NumPy"),
-    _required("fut_version", _TEXT, "", "version of fut"),
-    _required("host", _TEXT, "", "name of the machine"),
-    _required("platform", _TEXT, "", "operating system and processor"),
-    _required("threads", _INT, "threads", "threads of torch"),
-    _required("accelerator", _TEXT, "", "what trained: cpu, or the kind of accelerator"),
-    _required("started", _TEXT, "ISO 8601, UTC", "when the trial started"),
-])
+TRIALS = pa.schema(
+    [
+        _VERSION,
+        _required("trial", _TEXT, "SHA-256", "name of the trial: digest of its configuration, recipes and code"),
+        *CELL_FIELDS,
+        _required("learning_rate", _REAL, "1", "highest learning rate of the schedule"),
+        _required("seed", _INT, "", "seed of the backbone draw, the program's initial values, the batches, the target"),
+        *_WIDTHS,
+        *_CRITERION,
+        _optional("val_accuracy", _REAL, "share", "accuracy on validation; null: another metric, or diverged"),
+        _optional("test_accuracy", _REAL, "share", "accuracy on test; null: another metric, or diverged"),
+        _optional("val_nmse", _REAL, "1", "mean squared error over the targets' variance, on validation"),
+        _optional("nmse", _REAL, "1", "mean squared error over the targets' variance, on test"),
+        _optional(
+            "agreement", _REAL, "share", "simulate: share of test outputs with the target's argmax; null for p = 1"
+        ),
+        *_REFERENCES,
+        _required("steps", _INT, "steps", "optimiser steps taken"),
+        _required("epochs", _INT, "epochs", "evaluations made"),
+        _required("stop_reason", _TEXT, "", "why training ended: budget, solved or diverged"),
+        _required("stop_detail", _TEXT, "", "the reason in words"),
+        _required("train_seconds", _REAL, "s", "wall time of training, evaluations included"),
+        *_PARAMETERS,
+        _required("dataset_id", _TEXT, "", "name of the dataset: digest of its recipe and code"),
+        _required("backbone_id", _TEXT, "", "name of the backbone: digest of its recipe"),
+        _required("data_digest", _TEXT, "SHA-256", "digest of the dataset's arrays"),
+        _required("backbone_digest", _TEXT, "SHA-256", "digest of the backbone's tensors"),
+        _required("code_digest", _TEXT, "SHA-256", "digest of the code that determines the trial"),
+        _optional("program_digest", _TEXT, "SHA-256", "digest of the saved program; null: none was saved"),
+        _required("python_version", _TEXT, "", "version of Python"),
+        _required("torch_version", _TEXT, "", "version of torch"),
+        _required("lightning_version", _TEXT, "", "version of pytorch-lightning"),
+        _required("numpy_version", _TEXT, "", "version of NumPy"),
+        _required("fut_version", _TEXT, "", "version of fut"),
+        _required("host", _TEXT, "", "name of the machine"),
+        _required("platform", _TEXT, "", "operating system and processor"),
+        _required("threads", _INT, "threads", "threads of torch"),
+        _required("accelerator", _TEXT, "", "what trained: cpu, or the kind of accelerator"),
+        _required("started", _TEXT, "ISO 8601, UTC", "when the trial started"),
+    ]
+)
 
-EPOCHS = pa.schema([
-    _VERSION,
-    _required("trial", _TEXT, "SHA-256", "name of the trial; a trial that serves several studies stands here once"),
-    _required("epoch", _INT, "epochs", "number of the evaluation, from 1"),
-    _required("step", _INT, "steps", "optimiser steps taken until then"),
-    _optional("learning_rate", _REAL, "1", "learning rate at that step"),
-    _optional("train_loss", _REAL, "nat or squared error", "mean training loss over the epoch; null: not finite"),
-    _optional("val_loss", _REAL, "nat or squared error", "loss on validation; null: not finite"),
-    _optional("val_accuracy", _REAL, "share", "accuracy on validation"),
-    _optional("val_nmse", _REAL, "1", "mean squared error over the targets' variance, on validation"),
-    _optional("seconds", _REAL, "s", "wall time since training began"),
-])
+EPOCHS = pa.schema(
+    [
+        _VERSION,
+        _required("trial", _TEXT, "SHA-256", "name of the trial; a trial that serves several studies stands here once"),
+        _required("epoch", _INT, "epochs", "number of the evaluation, from 1"),
+        _required("step", _INT, "steps", "optimiser steps taken until then"),
+        _optional("learning_rate", _REAL, "1", "learning rate at that step"),
+        _optional("train_loss", _REAL, "nat or squared error", "mean training loss over the epoch; null: not finite"),
+        _optional("val_loss", _REAL, "nat or squared error", "loss on validation; null: not finite"),
+        _optional("val_accuracy", _REAL, "share", "accuracy on validation"),
+        _optional("val_nmse", _REAL, "1", "mean squared error over the targets' variance, on validation"),
+        _optional("seconds", _REAL, "s", "wall time since training began"),
+    ]
+)
 
-CURVES = pa.schema([
-    _VERSION, *CELL_FIELDS, *_WIDTHS, *_CRITERION,
-    _required("learning_rate", _REAL, "1", "the learning rate chosen: best mean validation metric over seeds"),
-    _required("learning_rates", _TEXT, "", "the learning rates tried, smallest first, separated by spaces"),
-    _optional("val_mean", _REAL, "share or 1", "mean validation metric over seeds at the chosen learning rate"),
-    _required("n", _INT, "seeds", "seeds with a test metric at the chosen learning rate, of mean and interval"),
-    _required("seeds", _TEXT, "", "those seeds, separated by spaces"),
-    _optional("mean", _REAL, "share or 1", "mean test metric (criterion_metric) over those seeds; null: n = 0"),
-    _optional("sd", _REAL, "share or 1", "sample standard deviation over those seeds; null: n < 2"),
-    _optional("lower", _REAL, "share or 1", "lower bound of the interval of the mean; null: n < 3"),
-    _optional("upper", _REAL, "share or 1", "upper bound of the interval of the mean; null: n < 3"),
-    _required("interval", _TEXT, "", "name of the interval: over seeds (backbone draw and descent), not over data"),
-    _required("n_diverged", _INT, "trials", "trials of the chosen learning rate that diverged"),
-    _required("n_missing", _INT, "trials", "expected trials of the cell without a record, at any learning rate"),
-    _required("meets_criterion", _FLAG, "", "whether the mean meets the criterion and no trial lacks a test metric"),
-    _optional("agreement", _REAL, "share", "simulate: mean agreement over the same seeds"),
-    *_REFERENCES,
-    _optional("steps", _REAL, "steps", "mean optimiser steps at the chosen learning rate"),
-    _required("n_trials", _INT, "trials", "trials of the cell, at all learning rates"),
-    _required("train_seconds", _REAL, "s", "wall time of training, all trials of the cell together"),
-    *_PARAMETERS,
-])
+CURVES = pa.schema(
+    [
+        _VERSION,
+        *CELL_FIELDS,
+        *_WIDTHS,
+        *_CRITERION,
+        _required("learning_rate", _REAL, "1", "the learning rate chosen: best mean validation metric over seeds"),
+        _required("learning_rates", _TEXT, "", "the learning rates tried, smallest first, separated by spaces"),
+        _optional("val_mean", _REAL, "share or 1", "mean validation metric over seeds at the chosen learning rate"),
+        _required("n", _INT, "seeds", "seeds with a test metric at the chosen learning rate, of mean and interval"),
+        _required("seeds", _TEXT, "", "those seeds, separated by spaces"),
+        _optional("mean", _REAL, "share or 1", "mean test metric (criterion_metric) over those seeds; null: n = 0"),
+        _optional("sd", _REAL, "share or 1", "sample standard deviation over those seeds; null: n < 2"),
+        _optional("lower", _REAL, "share or 1", "lower bound of the interval of the mean; null: n < 3"),
+        _optional("upper", _REAL, "share or 1", "upper bound of the interval of the mean; null: n < 3"),
+        _required("interval", _TEXT, "", "name of the interval: over seeds (backbone draw and descent), not over data"),
+        _required("n_diverged", _INT, "trials", "trials of the chosen learning rate that diverged"),
+        _required("n_missing", _INT, "trials", "expected trials of the cell without a record, at any learning rate"),
+        _required(
+            "meets_criterion", _FLAG, "", "whether the mean meets the criterion and no trial lacks a test metric"
+        ),
+        _optional("agreement", _REAL, "share", "simulate: mean agreement over the same seeds"),
+        *_REFERENCES,
+        _optional("steps", _REAL, "steps", "mean optimiser steps at the chosen learning rate"),
+        _required("n_trials", _INT, "trials", "trials of the cell, at all learning rates"),
+        _required("train_seconds", _REAL, "s", "wall time of training, all trials of the cell together"),
+        *_PARAMETERS,
+    ]
+)
 
-FAILURES = pa.schema([
-    _VERSION,
-    _STUDY, _CELL,
-    _required("trial", _TEXT, "SHA-256", "name of the trial"),
-    _required("reason", _TEXT, "", "failed: it ran and raised an error; missing: there is no record, and no error"),
-    _required("error", _TEXT, "", "what went wrong, in a line"),
-    _optional("traceback", _TEXT, "", "where it went wrong"),
-    _optional("when", _TEXT, "ISO 8601, UTC", "when it failed"),
-    _optional("config", _TEXT, "JSON", "the trial's configuration, where known"),
-])
+FAILURES = pa.schema(
+    [
+        _VERSION,
+        _STUDY,
+        _CELL,
+        _required("trial", _TEXT, "SHA-256", "name of the trial"),
+        _required("reason", _TEXT, "", "failed: it ran and raised an error; missing: there is no record, and no error"),
+        _required("error", _TEXT, "", "what went wrong, in a line"),
+        _optional("traceback", _TEXT, "", "where it went wrong"),
+        _optional("when", _TEXT, "ISO 8601, UTC", "when it failed"),
+        _optional("config", _TEXT, "JSON", "the trial's configuration, where known"),
+    ]
+)
 
 TABLES: dict[str, pa.Schema] = {
     name: schema.with_metadata({"schema_version": str(SCHEMA_VERSION), "table": name})
@@ -287,9 +312,13 @@ def load(name: str, folder: str | os.PathLike[str] = FOLDER) -> pd.DataFrame:
         raise TableError(f"{path} cannot be read ({error}): run `dvc repro --force tables` to make it again") from error
     version = (table.schema.metadata or {}).get(b"schema_version", b"none").decode()
     if version != str(SCHEMA_VERSION):
-        raise TableError(f"{path} has schema version {version}, this code reads version {SCHEMA_VERSION}: "
-                         "run `dvc repro --force tables` to make it again")
+        raise TableError(
+            f"{path} has schema version {version}, this code reads version {SCHEMA_VERSION}: "
+            "run `dvc repro --force tables` to make it again"
+        )
     if table.schema != TABLES[name]:
-        raise TableError(f"{path} has other columns than version {SCHEMA_VERSION} of its schema: "
-                         "run `dvc repro --force tables` to make it again")
+        raise TableError(
+            f"{path} has other columns than version {SCHEMA_VERSION} of its schema: "
+            "run `dvc repro --force tables` to make it again"
+        )
     return to_frame(table)

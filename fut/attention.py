@@ -4,6 +4,7 @@ Shapes in the comments: B sequences, n positions, m width, H heads, k `qk_dim`.
 """
 
 import math
+from functools import cache
 
 import numpy as np
 import torch
@@ -28,13 +29,25 @@ def attention_weights(query: Tensor, key: Tensor) -> Tensor:
     b, n, heads, k = query.shape
     query = query.transpose(1, 2).reshape(b * heads, n, k)
     key = key.permute(0, 2, 3, 1).reshape(b * heads, k, n)
-    mask = torch.full((n, n), -math.inf, dtype=query.dtype, device=query.device).triu(1)
-    scores = torch.baddbmm(mask.expand(b * heads, n, n), query, key, alpha=1 / math.sqrt(k))
+    mask = _causal_mask(n, query.dtype, query.device).expand(b * heads, n, n)
+    scores = torch.baddbmm(mask, query, key, alpha=1 / math.sqrt(k))
     return scores.softmax(-1).view(b, heads, n, n)
+
+
+@cache
+def _causal_mask(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What is added to scores [n, n]: 0 up to the diagonal, −∞ above it."""
+    with torch.inference_mode(False):  # an evaluation may ask first, and training uses what it left
+        return torch.full((n, n), -math.inf, dtype=dtype, device=device).triu(1)
 
 
 class DenseAttention(nn.Module):
     """Attention with projection products: drawn backbones, and trained ones."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    output: Tensor
 
     def __init__(self, backbone: Backbone, trained: bool) -> None:
         super().__init__()
@@ -77,29 +90,32 @@ class SparseAttention(nn.Module):
         super().__init__()
         self.tied = backbone.recipe.tied
         self.padding = max(0, tree_width(backbone.recipe) - backbone.recipe.width)
-        stored = len(backbone.arrays["query"])
-        for name in ("query", "key", *(f"{kind}.{layer}" for layer in range(stored) for kind in ("source", "destination"))):
-            hold(self, name.replace(".", "_"), backbone.arrays[name], trained=False)
-        # Most reads are one run of slots, which a view serves without a copy.
-        self.query_slots, self.key_slots = ([_Slots(index) for index in index_list] for index_list in (self.query, self.key))
-        self.source_slots, self.destination_slots = (
-            [_Slots(self.get_buffer(f"{kind}_{layer}")) for layer in range(stored)] for kind in ("source", "destination")
-        )
+        slots: dict[str, list[_Slots]] = {}
+        stored = range(len(backbone.arrays["query"]))
+        for kind in ("source", "destination"):
+            for layer in stored:
+                hold(self, f"{kind}_{layer}", backbone.arrays[f"{kind}.{layer}"], trained=False)
+            slots[kind] = [_Slots(self.get_buffer(f"{kind}_{layer}")) for layer in stored]
+        for kind in ("query", "key"):
+            hold(self, kind, backbone.arrays[kind], trained=False)
+            slots[kind] = [_Slots(index) for index in self.get_buffer(kind)]
+        self.slots = slots
 
     def forward(self, h: Tensor, layer: int) -> Tensor:
         """What the heads of a layer add up to, [B, n, m], for the normalised state h of the same shape."""
         stored = 0 if self.tied else layer
         m = h.shape[-1]
         padded = F.pad(h, (0, self.padding)) if self.padding else h
-        weights = attention_weights(self.query_slots[stored].read(padded), self.key_slots[stored].read(padded))
+        slots = {kind: lists[stored] for kind, lists in self.slots.items()}
+        weights = attention_weights(slots["query"].read(padded), slots["key"].read(padded))
         # The heads' contents add up in one place, so that one product over the positions of all heads does it.
-        moved = self.source_slots[stored].read(padded).transpose(1, 2).flatten(1, 2)  # [B, H n, c]
+        moved = slots["source"].read(padded).transpose(1, 2).flatten(1, 2)  # [B, H n, c]
         added = torch.bmm(weights.transpose(1, 2).flatten(2), moved)  # [B, n, c]
-        return self.destination_slots[stored].write(added, m + self.padding)[..., :m]
+        return slots["destination"].write(added, m + self.padding)[..., :m]
 
 
 class _Slots:
-    """Slots of the state that are read or written together: one run of them, or a list."""
+    """Slots of the state that are read or written together: a list or, as mostly, one run, which a view serves."""
 
     def __init__(self, index: Tensor) -> None:
         self.shape, self.index, self.start = index.shape, index.flatten(), int(index.flatten()[0])

@@ -100,9 +100,10 @@ def _plain(node: Any) -> Any:
     if not isinstance(node, ast.AST):
         return node if isinstance(node, str | int | float | bool | None) else repr(node)
     fields = dict(ast.iter_fields(node))
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        if ast.get_docstring(node, clean=False) is not None:
-            fields["body"] = fields["body"][1:]
+    match node:
+        case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            documented = ast.get_docstring(node, clean=False) is not None
+            fields["body"] = fields["body"][documented:]
     kept = {name: _plain(value) for name, value in fields.items() if value is not None and value != []}
     if isinstance(node, ast.Constant):
         kept = {"value": [type(node.value).__name__, repr(node.value)]}

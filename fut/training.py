@@ -17,12 +17,12 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from fut.config import TrialConfig, Training
+from fut.config import Training, TrialConfig
 from fut.seeds import generator
 from fut.tasks.base import Examples, Task
 from fut.transformer import Transformer
 
-EVALUATION_BATCH = 1_000  # sequences; a multiple of what training holds in memory would serve as well
+EVALUATION_BATCH = 250  # sequences; more at a time leave the processor's cache and are slower
 DIVERGED_ABOVE = 10.0  # times the mean training loss of the first epoch
 FINAL_LEARNING_RATE = 0.05  # of the peak, where the cosine ends
 
@@ -192,7 +192,7 @@ class ProgramTraining(pl.LightningModule):
         if not math.isfinite(train_loss):
             self._stop("diverged", f"training loss not finite in epoch {self.current_epoch + 1}")
         elif first is not None and train_loss > DIVERGED_ABOVE * first:
-            self._stop("diverged", f"training loss {train_loss:.3g}, {DIVERGED_ABOVE:g} times the first epoch's {first:.3g}")
+            self._stop("diverged", f"training loss {train_loss:.3g}, the first epoch's was {first:.3g}")
         better = metric is not None and (
             metric >= self.solved_at if self.task.higher_is_better else metric <= self.solved_at
         )

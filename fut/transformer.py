@@ -23,7 +23,6 @@ from fut.config import TrialConfig
 from fut.digest import array_digest
 from fut.seeds import generator
 
-
 EMBEDDING_SCALE = 0.2  # standard deviation of the initial token and position embeddings (docs/findings.md)
 
 
@@ -36,6 +35,12 @@ class Transformer(nn.Module):
         config: the trial; its task gives the sizes of the program, its seed the program's initial values.
         backbone: the frozen tensors (the initial ones for backbone kind ``trained``).
     """
+
+    token_embedding: Tensor
+    position_embedding: Tensor
+    unembedding: Tensor
+    mlp_in: Tensor
+    mlp_out: Tensor
 
     def __init__(self, config: TrialConfig, backbone: Backbone) -> None:
         super().__init__()

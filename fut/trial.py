@@ -34,7 +34,8 @@ def run_trial(
 
     Args:
         config: what to run.
-        datasets, backbones: folders of the built parts; what is missing there is built.
+        datasets: folder of the built datasets; a missing one is built.
+        backbones: folder of the built backbones, likewise.
         program: the file that receives the trained program.
         threads: threads of the CPU that the trial may use.
         gpus: 0 trains on the CPU, anything above on the first visible GPU.

@@ -33,13 +33,15 @@ class Progress(Callback):
         study: its name.
         cells: all cells of the study.
         results: the results of trials that the store held already, by trial id.
-        costs: expected cost of each missing trial, in any one unit, by trial id; for the time left.
+        costs: expected cost of each missing trial, in any one unit, by trial id, in the order of Tune's numbers
+            (`trial.config["trial"]`); for the time left.
         console: where to write.
     """
 
     def __init__(self, study: str, cells: Iterable[Cell], results: Mapping[str, dict[str, Any]],
                  costs: Mapping[str, float], console: Console) -> None:
         self.study, self.console, self.costs = study, console, costs
+        self.missing = list(costs)
         self.results = dict(results)
         self.cells = {trial.id: cell for cell in cells for trial in cell.trials}
         self.running: set[str] = set()
@@ -94,7 +96,7 @@ class Progress(Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial has raised."""
         self.running.discard(trial.trial_id)
-        self.failed.add(trial.trial_id)
+        self.failed.add(self.missing[trial.config["trial"]])
         self._tell()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
@@ -122,10 +124,11 @@ class Progress(Callback):
         for rate in cell.learning_rates:
             found = [self.results[trial.id] for trial in cell.trials if trial.learning_rate == rate]
             values = [result[name] for result in found if result[name] is not None]
-            value = "diverged" if not values else f"{statistics.mean(values):.4g}"
-            seeds = f"{len(found)} seeds" if len(found) > 1 else "1 seed"
+            value = f"{statistics.mean(values):.4g}" if values else "unknown"
+            seeds = f"{len(values)} seed" if len(values) == 1 else f"{len(values)} seeds"
+            lost = f", {len(found) - len(values)} diverged" if len(values) < len(found) else ""
             rates = f", learning rate {rate:g}" if len(cell.learning_rates) > 1 else ""
-            texts.append(f"{name.removeprefix('test_')} {value} ({seeds}{rates})")
+            texts.append(f"{name.removeprefix('test_')} {value} ({seeds}{lost}{rates})")
         return "; ".join(texts)
 
 

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from analysis.schema import TableError
 from pipeline.backbones import build_backbones
 from pipeline.datasets import build_datasets
 from pipeline.figures import draw_figures
+from pipeline.store import StoreError
 from pipeline.summary import summarise
 from pipeline.sweep import run_sweep
-from pipeline.tables import build_tables
+from pipeline.tables import TablesError, build_tables
 from pipeline.workspace import PARAMS, ParamsOption, Workspace
 
 
@@ -25,11 +27,14 @@ def main(
     console = Console(soft_wrap=True)
     build_datasets(opened)
     build_backbones(opened)
-    if status := run_sweep(opened, study, console):
-        raise SystemExit(status)
-    build_tables(opened)
-    draw_figures(opened)
-    summarise(opened, console)
+    try:
+        if status := run_sweep(opened, study, console):
+            raise SystemExit(status)
+        build_tables(opened)
+        draw_figures(opened)
+        summarise(opened, console)
+    except (StoreError, TablesError, TableError) as error:
+        raise SystemExit(f"{study}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ def summarise(workspace: Workspace, console: Console) -> None:
     for study in workspace.params.run:
         cells = curves[curves["study"] == study].reset_index(drop=True)
         seconds = cells["train_seconds"].sum()
-        console.print(f"\n[bold]{study}[/bold]: {len(cells)} cells, {cells['n_trials'].sum()} trials, "
-                      f"{seconds / 60:.1f} minutes of training", highlight=False)
+        console.print(
+            f"\n[bold]{study}[/bold]: {len(cells)} cells, {cells['n_trials'].sum()} trials, "
+            f"{seconds / 60:.1f} minutes of training",
+            highlight=False,
+        )
         if cells.empty:
             continue
         means = best(cells)
@@ -41,8 +44,13 @@ def summarise(workspace: Workspace, console: Console) -> None:
             console.print(f"- {sentence}", markup=False, highlight=False)
     if len(failures):
         console.print(f"\n{len(failures)} trials failed or are missing: see the table failures", highlight=False)
-    console.print(f"\nTables   {workspace.tables} (Parquet, with CSV copies; described in docs/tables.md)\n"
-                  f"Pictures {workspace.figures} (or: dvc plots show)", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"\nTables   {workspace.tables} (Parquet, with CSV copies; described in docs/tables.md)\n"
+        f"Pictures {workspace.figures} (or: dvc plots show)",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None) -> None:

@@ -57,7 +57,7 @@ def run_sweep(workspace: Workspace, study: str, console: Console) -> int:
                   f"{len(missing)} to run", highlight=False)
     interrupted = False
     if missing:
-        progress = Progress(study, cells, known, costs, console)
+        progress = Progress(study, cells, known, {trial: costs[trial] for trial in missing}, console)
         try:
             with _signals_raise(), progress:
                 _run_trials(workspace, study, [expected[trial] for trial in missing], progress)

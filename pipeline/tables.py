@@ -59,8 +59,10 @@ def read_sweep(workspace: Workspace, study: str) -> Sweep:
     path, again = workspace.sweep(study), f"run `dvc repro --single-item --force sweep@{study}` to make it again"
     try:
         content = json.loads(path.read_bytes())
-        cells = [StudyCell(study, cell["cell"], float(cell["criterion_value"]), list(cell["trials"]))
-                 for cell in content["cells"]]
+        cells = [
+            StudyCell(study, cell["cell"], float(cell["criterion_value"]), list(cell["trials"]))
+            for cell in content["cells"]
+        ]
         return Sweep(cells, {entry["trial"]: entry["reason"] for entry in content["missing"]})
     except FileNotFoundError as error:
         raise TablesError(f"{path} does not exist, so study {study} has not been run: run `dvc repro`") from error
@@ -77,19 +79,30 @@ def trial_row(record: Record, cell: StudyCell) -> dict[str, Any]:
     curve = {name: value for name, value in config.items() if name not in ("seed", "learning_rate", "width")}
     known = [name for name in schema.TRIALS.names if name.startswith("reference_")]
     return {
-        "trial": record["trial"], "study": cell.study, "cell": cell.cell, "curve": digest(curve),
-        "task": task.name, "out_dim": task.out_dim, "task_parameters": canonical_json(config["task"]),
+        "trial": record["trial"],
+        "study": cell.study,
+        "cell": cell.cell,
+        "curve": digest(curve),
+        "task": task.name,
+        "out_dim": task.out_dim,
+        "task_parameters": canonical_json(config["task"]),
         **{name: config["task"].get(name) for name in _TASK},
-        "method": "learned", "backbone": recipe["kind"], "leaf_dim": recipe["out_dim"],
+        "method": "learned",
+        "backbone": recipe["kind"],
+        "leaf_dim": recipe["out_dim"],
         **{name: recipe[name] for name in _RECIPE},
         **{name: config[name] for name in _CONFIGURED},
         **{name: name in switches for name in ("residual", "layernorm", "mlp")},
-        "training_steps": config["training"]["steps"], **{name: config["training"][name] for name in _TRAINING},
+        "training_steps": config["training"]["steps"],
+        **{name: config["training"][name] for name in _TRAINING},
         **_sufficient_widths(record, task.out_dim),
-        "criterion_metric": METRICS[task.metric], "criterion_value": cell.criterion_value,
-        **{name: references.get(name) for name in known}, "references": canonical_json(references),
+        "criterion_metric": METRICS[task.metric],
+        "criterion_value": cell.criterion_value,
+        **{name: references.get(name) for name in known},
+        "references": canonical_json(references),
         **result,
-        "dataset_id": digests["dataset_id"], "backbone_id": digests["backbone_id"],
+        "dataset_id": digests["dataset_id"],
+        "backbone_id": digests["backbone_id"],
         **{f"{name}_digest": digests.get(name) for name in ("data", "backbone", "code", "program")},
         **{f"{name}_version": environment[name] for name in _VERSIONS},
         **{name: environment[name] for name in _ENVIRONMENT},
@@ -104,8 +117,9 @@ def _sufficient_widths(record: Record, out_dim: int) -> dict[str, int | None]:
         shape = {"residual": "residual" in record["config"]["components"].split("+"), "tied": recipe["tied"]}
         sizes = recipe["heads"], recipe["layers"], recipe["qk_dim"], out_dim
         widths["sufficient_width"] = sufficient_width(*sizes, **shape)
-        widths["sufficient_width_compiled"] = sufficient_width(*sizes, **shape, unembedding="compiled",
-                                                               target_dim=target_dim)
+        widths["sufficient_width_compiled"] = sufficient_width(
+            *sizes, **shape, unembedding="compiled", target_dim=target_dim
+        )
     return widths
 
 
@@ -124,8 +138,10 @@ def disagreements(records: Iterable[Record]) -> list[str]:
     for (part, recipe), found in sorted(contents.items()):
         if len(found) > 1:
             (first, one), (second, other) = list(found.items())[:2]
-            lines.append(f"the {part} of recipe {recipe} differ between trials: {one} has digest {first[:16]}…, "
-                         f"{other} has {second[:16]}…")
+            lines.append(
+                f"the {part} of recipe {recipe} differ between trials: {one} has digest {first[:16]}…, "
+                f"{other} has {second[:16]}…"
+            )
     return lines
 
 
@@ -155,10 +171,13 @@ def _failure(trial: str, cell: StudyCell, note: dict[str, Any] | None, reason: s
     note = note or {}
     message = note.get("message") or ""
     return {
-        "study": cell.study, "cell": cell.cell, "trial": trial,
+        "study": cell.study,
+        "cell": cell.cell,
+        "trial": trial,
         "reason": "failed" if note else "missing",
         "error": f"{note['error']}: {message}".removesuffix(": ") if note else reason,
-        "traceback": note.get("traceback"), "when": note.get("time"),
+        "traceback": note.get("traceback"),
+        "when": note.get("time"),
         "config": canonical_json(note["config"]) if note.get("config") else None,
     }
 
@@ -166,8 +185,11 @@ def _failure(trial: str, cell: StudyCell, note: dict[str, Any] | None, reason: s
 def epoch_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     """The evaluations of some records, as rows of the table of epochs."""
     names = [name for name in schema.EPOCHS.names if name not in ("schema_version", "trial")]
-    return [{"trial": record["trial"], **{name: epoch.get(name) for name in names}}
-            for record in records for epoch in record["epochs"]]
+    return [
+        {"trial": record["trial"], **{name: epoch.get(name) for name in names}}
+        for record in records
+        for epoch in record["epochs"]
+    ]
 
 
 def metrics(trials: pd.DataFrame, cells: pd.DataFrame, failures: pd.DataFrame) -> dict[str, Any]:
@@ -180,7 +202,7 @@ def metrics(trials: pd.DataFrame, cells: pd.DataFrame, failures: pd.DataFrame) -
             "cells": len(group),
             "share_meeting_criterion": round(float(group["meets_criterion"].mean()), 4),
         }
-        tasks = group["task"] + group["hops"].astype("str").replace("<NA>", "")
+        tasks = group["task"] + ["" if pd.isna(hops) else str(hops) for hops in group["hops"]]
         for keys, part in group.groupby([group["criterion_metric"], tasks, group["backbone"]]):
             best, worst = part["mean"].max(), part["mean"].min()
             if keys[0] == "nmse":
@@ -206,15 +228,33 @@ def build_tables(workspace: Workspace) -> None:
     if lost:
         more = [f"… and {len(lost) - SHOWN} more"] if len(lost) > SHOWN else []
         studies = " ".join(f"sweep@{name}" for name in dict.fromkeys(line.split(":")[0] for line in lost))
-        raise TablesError("\n  ".join(
-            [f"{len(lost)} trials that were finished cannot be read from the store any more:", *lost[:SHOWN], *more,
-             f"to run these again: dvc repro --single-item --force {studies}, then dvc repro"]))
+        raise TablesError(
+            "\n  ".join(
+                [
+                    f"{len(lost)} trials that were finished cannot be read from the store any more:",
+                    *lost[:SHOWN],
+                    *more,
+                    f"to run these again: dvc repro --single-item --force {studies}, then dvc repro",
+                ]
+            )
+        )
     if lines := disagreements(records.values()):
-        raise TablesError("\n  ".join(
-            ["records of one recipe disagree on what it makes, so they must not stand in one table:", *lines,
-             "were they made on different machines, or with other versions? Move either kind out of the store"]))
-    found = [trial_row(records[trial], cell) for sweep in sweeps for cell in sweep.cells for trial in cell.trials
-             if trial in records]
+        raise TablesError(
+            "\n  ".join(
+                [
+                    "records of one recipe disagree on what it makes, so they must not stand in one table:",
+                    *lines,
+                    "were they made on different machines, or with other versions? Move either kind out of the store",
+                ]
+            )
+        )
+    found = [
+        trial_row(records[trial], cell)
+        for sweep in sweeps
+        for cell in sweep.cells
+        for trial in cell.trials
+        if trial in records
+    ]
     tables = {
         "trials": schema.to_table("trials", found),
         "epochs": schema.to_table("epochs", epoch_rows(records.values())),

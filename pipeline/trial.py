@@ -1,6 +1,7 @@
 """Run one trial by itself, without Ray, and print its record."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,7 +46,7 @@ def parse(text: str) -> TrialConfig:
     Raises:
         ValueError: with every fault.
     """
-    if Path(text).is_file():
+    if os.path.isfile(text):  # Path.is_file raises for a text that is too long for a name
         text = Path(text).read_text(encoding="utf-8")
     values, faults = yamlfile.parse(text)
     if faults:

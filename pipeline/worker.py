@@ -32,8 +32,8 @@ def run_and_store(config: TrialConfig, job: Job) -> dict[str, Any]:
             record = run_trial(
                 config, job.datasets, job.backbones, store.program_path(config.id), job.threads, job.gpus, run.log_epoch
             )
+            store.write(record)  # before W&B can fail
             run.summarise(record)
-        store.write(record)
     except Exception as error:
         store.write_failure(config.id, job.study, config.canonical(), error, traceback.format_exc())
         raise

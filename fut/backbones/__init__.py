@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fut.backbones.base import Backbone, BackboneConfig, Recipe, Shape
+from fut.backbones.base import Backbone, BackboneConfig, Recipe
+from fut.backbones.base import Shape as Shape
 from fut.backbones.control import Control
 from fut.backbones.random import Random
 from fut.backbones.sparse import Sparse

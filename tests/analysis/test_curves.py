@@ -47,8 +47,12 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 def test_a_cell_in_full(trials) -> None:
     shared = {"width": 16, "reference_majority": 0.25}
-    frame = curves(trials(*seeds([0.9, 0.95, 1.0], train_seconds=2.0, **shared),
-                          *seeds([0.5, 0.5, 0.6], train_seconds=3.0, learning_rate=0.1, **shared)))
+    frame = curves(
+        trials(
+            *seeds([0.9, 0.95, 1.0], train_seconds=2.0, **shared),
+            *seeds([0.5, 0.5, 0.6], train_seconds=3.0, learning_rate=0.1, **shared),
+        )
+    )
     assert len(frame) == 1
     row = frame.iloc[0]
     assert (row["learning_rate"], row["learning_rates"]) == (0.01, "0.01 0.1")
@@ -67,9 +71,19 @@ def test_the_mean_is_of_the_test_metric_at_the_rate_chosen_on_validation(trials)
 
 def test_the_smallest_nmse_wins_and_the_criterion_is_an_upper_bound(trials) -> None:
     def rate(learning_rate: float, values: list[float]) -> list[dict]:
-        return [{"seed": seed, "criterion_metric": "nmse", "criterion_value": 0.01, "learning_rate": learning_rate,
-                 "val_nmse": value, "nmse": value, "val_accuracy": None, "test_accuracy": None}
-                for seed, value in enumerate(values)]
+        return [
+            {
+                "seed": seed,
+                "criterion_metric": "nmse",
+                "criterion_value": 0.01,
+                "learning_rate": learning_rate,
+                "val_nmse": value,
+                "nmse": value,
+                "val_accuracy": None,
+                "test_accuracy": None,
+            }
+            for seed, value in enumerate(values)
+        ]
 
     row = curves(trials(*rate(0.01, [0.1, 0.2, 0.3]), *rate(0.03, [0.001, 0.002, 0.003]))).iloc[0]
     assert row["learning_rate"] == 0.03 and row["mean"] == pytest.approx(0.002) and row["meets_criterion"]
@@ -94,8 +108,11 @@ def test_a_rate_without_every_metric_never_beats_a_complete_one(trials, lost) ->
 
 
 def test_diverged_trials_are_counted_and_never_solve_a_cell(trials) -> None:
-    row = curves(trials(*seeds([1.0, 1.0]), *[{"seed": 2, "val_accuracy": None, "test_accuracy": None,
-                                               "stop_reason": "diverged"}])).iloc[0]
+    row = curves(
+        trials(
+            *seeds([1.0, 1.0]), *[{"seed": 2, "val_accuracy": None, "test_accuracy": None, "stop_reason": "diverged"}]
+        )
+    ).iloc[0]
     assert (row["n"], row["seeds"], row["n_diverged"], row["n_trials"]) == (2, "0 1", 1, 3)
     assert row["mean"] == 1.0 and not row["meets_criterion"] and row["interval"] == NO_INTERVAL
 
@@ -107,22 +124,37 @@ def test_a_cell_without_any_metric_keeps_its_row(trials) -> None:
 
 
 def test_missing_trials_are_counted_cell_by_cell(trials) -> None:
-    lost = [{"study": "width", "cell": cell, "trial": f"{cell}{i}", "reason": reason, "error": "e", "traceback": None,
-             "when": None, "config": None}
-            for i, (cell, reason) in enumerate([("a", "missing"), ("a", "failed"), ("b", "missing")])]
+    lost = [
+        {
+            "study": "width",
+            "cell": cell,
+            "trial": f"{cell}{i}",
+            "reason": reason,
+            "error": "e",
+            "traceback": None,
+            "when": None,
+            "config": None,
+        }
+        for i, (cell, reason) in enumerate([("a", "missing"), ("a", "failed"), ("b", "missing")])
+    ]
     failures = schema.to_frame(schema.to_table("failures", lost))
     frame = curves(trials(*seeds([1.0], cell="a"), *seeds([1.0], cell="c")), failures)
     assert dict(zip(frame["cell"], frame["n_missing"], strict=True)) == {"a": 2, "c": 0}
 
 
 def test_cells_with_null_keys_are_kept_and_studies_stay_apart(trials) -> None:
-    frame = curves(trials(
-        *seeds([1.0, 1.0], study="a", cell="x", task="dyck", hops=None, distribution=None),
-        *seeds([0.5, 0.5], study="b", cell="x", task="dyck", hops=None, distribution=None),
-        *seeds([0.2], study="b", cell="y"),
-    ))
+    frame = curves(
+        trials(
+            *seeds([1.0, 1.0], study="a", cell="x", task="dyck", hops=None, distribution=None),
+            *seeds([0.5, 0.5], study="b", cell="x", task="dyck", hops=None, distribution=None),
+            *seeds([0.2], study="b", cell="y"),
+        )
+    )
     assert [(row.study, row.cell, row.n, row.mean) for row in frame.itertuples()] == [
-        ("a", "x", 2, 1.0), ("b", "x", 2, 0.5), ("b", "y", 1, 0.2)]
+        ("a", "x", 2, 1.0),
+        ("b", "x", 2, 0.5),
+        ("b", "y", 1, 0.2),
+    ]
     assert frame["hops"].tolist() == [pd.NA, pd.NA, 1] and frame["n_trials"].sum() == 5
 
 
@@ -154,8 +186,14 @@ def test_selection_never_sees_the_test_metric(trials, values, order) -> None:
     grid = [(seed, rate) for rate in (0.01, 0.1) for seed in range(3)]
 
     def frame(tests: list[float | None]) -> pd.DataFrame:
-        return curves(trials(*({"seed": seed, "learning_rate": rate, "val_accuracy": val, "test_accuracy": test}
-                               for (seed, rate), (val, _), test in zip(grid, values, tests, strict=True))))
+        return curves(
+            trials(
+                *(
+                    {"seed": seed, "learning_rate": rate, "val_accuracy": val, "test_accuracy": test}
+                    for (seed, rate), (val, _), test in zip(grid, values, tests, strict=True)
+                )
+            )
+        )
 
     tests = [test for _, test in values]
     before, after = frame(tests), frame([tests[index] for index in order])

@@ -16,9 +16,17 @@ from analysis.schema import TableError
 @pytest.fixture
 def widths(trials) -> pd.DataFrame:
     """A width study of two backbones at three widths and three seeds, and a cell of another study."""
-    rows = [{"cell": f"{kind}{width}", "backbone": kind, "width": width, "seed": seed,
-             "test_accuracy": min(1.0, 0.6 + width / 100 + seed / 50), "references": '{"reference_majority": 0.5}'}
-            for kind, width, seed in itertools.product(["sparse", "random"], [8, 16, 32], range(3))]
+    rows = [
+        {
+            "cell": f"{kind}{width}",
+            "backbone": kind,
+            "width": width,
+            "seed": seed,
+            "test_accuracy": min(1.0, 0.6 + width / 100 + seed / 50),
+            "references": '{"reference_majority": 0.5}',
+        }
+        for kind, width, seed in itertools.product(["sparse", "random"], [8, 16, 32], range(3))
+    ]
     return curves(trials(*rows, {"study": "other", "cell": "z", "width": 99}))
 
 
@@ -50,14 +58,18 @@ def texts(spec: dict) -> set[str]:
 
 def test_every_cell_of_the_study_is_a_point_with_its_interval(widths: pd.DataFrame) -> None:
     spec = figure(widths, "width").to_dict()
-    drawn = [(row["series"], row["width"], row["mean"], row["lower"], row["upper"])
-             for _, rows in marks(spec, "point") for row in rows]
+    drawn = [
+        (row["series"], row["width"], row["mean"], row["lower"], row["upper"])
+        for _, rows in marks(spec, "point")
+        for row in rows
+    ]
     cells = widths[widths["study"] == "width"]
-    assert sorted(drawn) == sorted(zip(cells["backbone"], cells["width"], cells["mean"], cells["lower"], cells["upper"],
-                                       strict=True))
-    (area, rows), = marks(spec, "area")
+    assert sorted(drawn) == sorted(
+        zip(cells["backbone"], cells["width"], cells["mean"], cells["lower"], cells["upper"], strict=True)
+    )
+    ((area, rows),) = marks(spec, "area")
     assert (area["y"]["field"], area["y2"]["field"], len(rows)) == ("lower", "upper", 6)
-    (line, _), = marks(spec, "line")
+    ((line, _),) = marks(spec, "line")
     assert line["x"]["scale"]["type"] == "log" and line["x"]["scale"]["base"] == 2
 
 
@@ -77,11 +89,26 @@ def test_title_and_caption_say_what_is_shown(widths: pd.DataFrame) -> None:
 
 
 def test_simulate_has_a_logarithmic_axis_and_its_sufficient_widths(trials) -> None:
-    rows = [{"cell": f"{heads}{width}", "task": "simulate", "hops": None, "target_dim": 2, "heads": heads,
-             "width": width * heads, "seed": seed, "criterion_metric": "nmse", "criterion_value": 0.01,
-             "nmse": 0.1 / width * (seed + 1), "val_nmse": 0.1, "test_accuracy": None, "val_accuracy": None,
-             "sufficient_width": 12 * heads, "sufficient_width_compiled": 8 * heads}
-            for heads, width, seed in itertools.product([1, 2], [4, 8, 16], range(3))]
+    rows = [
+        {
+            "cell": f"{heads}{width}",
+            "task": "simulate",
+            "hops": None,
+            "target_dim": 2,
+            "heads": heads,
+            "width": width * heads,
+            "seed": seed,
+            "criterion_metric": "nmse",
+            "criterion_value": 0.01,
+            "nmse": 0.1 / width * (seed + 1),
+            "val_nmse": 0.1,
+            "test_accuracy": None,
+            "val_accuracy": None,
+            "sufficient_width": 12 * heads,
+            "sufficient_width_compiled": 8 * heads,
+        }
+        for heads, width, seed in itertools.product([1, 2], [4, 8, 16], range(3))
+    ]
     spec = figure(curves(trials(*rows)), "width").to_dict()
     assert texts(spec) == {"criterion 0.01", "N_EU = 8", "N = 12", "N_EU = 16", "N = 24"}
     for encoding, rows in marks(spec, "line"):
@@ -93,12 +120,21 @@ def test_simulate_has_a_logarithmic_axis_and_its_sufficient_widths(trials) -> No
 
 def test_one_width_makes_a_dot_plot_of_components(trials) -> None:
     switched = ["residual+layernorm", "attention"]
-    rows = [{"cell": f"{kind}{parts}", "backbone": kind, "components": parts, "seed": seed,
-             "residual": "residual" in parts, "layernorm": "layernorm" in parts, "test_accuracy": 0.9 + seed / 100}
-            for kind, parts, seed in itertools.product(["sparse", "trained"], switched, range(3))]
+    rows = [
+        {
+            "cell": f"{kind}{parts}",
+            "backbone": kind,
+            "components": parts,
+            "seed": seed,
+            "residual": "residual" in parts,
+            "layernorm": "layernorm" in parts,
+            "test_accuracy": 0.9 + seed / 100,
+        }
+        for kind, parts, seed in itertools.product(["sparse", "trained"], switched, range(3))
+    ]
     spec = figure(curves(trials(*rows)), "width").to_dict()
     assert not marks(spec, "line")
-    (points, drawn), = marks(spec, "point")
+    ((points, drawn),) = marks(spec, "point")
     assert points["y"]["scale"]["domain"] == ["attention only", "residual + LayerNorm"]
     assert points["yOffset"]["field"] == "backbone"
     assert len(drawn) == 4 and {row["row"] for row in drawn} == set(points["y"]["scale"]["domain"])
@@ -107,14 +143,27 @@ def test_one_width_makes_a_dot_plot_of_components(trials) -> None:
 
 
 def test_cells_without_a_result_or_an_interval_are_said(trials) -> None:
-    rows = [{"cell": "a", "width": 8, "test_accuracy": None, "val_accuracy": None, "stop_reason": "diverged"},
-            {"cell": "b", "width": 16}, {"cell": "c", "width": 32}]
+    rows = [
+        {"cell": "a", "width": 8, "test_accuracy": None, "val_accuracy": None, "stop_reason": "diverged"},
+        {"cell": "b", "width": 16},
+        {"cell": "c", "width": 32},
+    ]
     spec = figure(curves(trials(*rows)), "width").to_dict()
     assert sum(len(rows) for _, rows in marks(spec, "point")) == 2
     caption = " ".join(spec["title"]["subtitle"])
     for said in ("n = 0 to 1", "No interval", "Trials diverged: 1.", "not drawn: 1."):
         assert said in caption
     assert "Student" not in caption
+
+
+def test_the_caption_says_what_is_trained_where_it_is_not_the_program(trials) -> None:
+    def caption(*trained: str) -> str:
+        cells = [{"cell": f"c{index}", "width": 8 + index, "trainable": kind} for index, kind in enumerate(trained)]
+        return " ".join(figure(curves(trials(*cells)), "width").to_dict()["title"]["subtitle"])
+
+    assert "trained" not in caption("program", "program")
+    assert "Only the embedding E is trained, not the unembedding U." in caption("embedding", "embedding")
+    assert "E and unembedding U are trained, unless a label" in caption("program", "program", "embedding")
 
 
 def test_an_unknown_study_is_refused(widths: pd.DataFrame) -> None:

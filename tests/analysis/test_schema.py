@@ -12,8 +12,16 @@ import analysis
 from analysis import dictionary, schema
 from analysis.schema import TableError
 
-FAILURE = {"study": "width", "cell": "c", "trial": "t", "reason": "failed", "error": "None", "traceback": None,
-           "when": None, "config": None}
+FAILURE = {
+    "study": "width",
+    "cell": "c",
+    "trial": "t",
+    "reason": "failed",
+    "error": "None",
+    "traceback": None,
+    "when": None,
+    "config": None,
+}
 
 
 def test_text_labels_survive_and_types_follow_the_schema(trial, tmp_path: Path) -> None:
@@ -50,11 +58,14 @@ def test_frame_to_rows_and_back(trial) -> None:
     assert schema.to_table("trials", rows).equals(table)
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ({"extra": 1}, "extra"),
-    ({"error": None}, "error"),
-    ({"trial": 3}, "trial"),
-])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"extra": 1}, "extra"),
+        ({"error": None}, "error"),
+        ({"trial": 3}, "trial"),
+    ],
+)
 def test_rows_that_do_not_fit_are_refused(change, named: str) -> None:
     with pytest.raises(TableError, match=named):
         schema.to_table("failures", [FAILURE | change])

@@ -1,5 +1,6 @@
 """The stages of the figures and the summary: a picture for each study of the run, and the words at its end."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,20 +19,40 @@ BLANKS = {"string": "", "int64": 1, "double": 1.0, "bool": False}
 @pytest.fixture
 def tabled(tiny: Path) -> Callable[..., Workspace]:
     """A workspace whose tables hold a curve of two widths for each of some studies."""
+
     def make(*studies: str) -> Workspace:
         workspace = Workspace.open(tiny)
         blank = {field.name: None if field.nullable else BLANKS[str(field.type)] for field in schema.TRIALS}
-        rows = [blank | {
-            "study": study, "cell": str(width), "task": "khop", "hops": 1, "task_parameters": '{"name": "khop", "hops": 1}',
-            "backbone": "random", "components": "attention", "trainable": "program", "width": width, "seed": seed,
-            "criterion_metric": "test_accuracy", "criterion_value": 0.9, "val_accuracy": 0.9, "train_seconds": 60.0,
-            "test_accuracy": width / 16, "references": '{"reference_one_token": 0.45}',
-        } for study in studies for width in (8, 16) for seed in range(3)]
+        rows = [
+            blank
+            | {
+                "study": study,
+                "cell": str(width),
+                "task": "khop",
+                "task_parameters": '{"name": "khop", "hops": 1}',
+                "hops": 1,
+                "backbone": "random",
+                "components": "attention",
+                "trainable": "program",
+                "width": width,
+                "seed": seed,
+                "criterion_metric": "test_accuracy",
+                "criterion_value": 0.9,
+                "val_accuracy": 0.9,
+                "train_seconds": 60.0,
+                "test_accuracy": width / 16,
+                "references": '{"reference_one_token": 0.45}',
+            }
+            for study in studies
+            for width in (8, 16)
+            for seed in range(3)
+        ]
         found: pd.DataFrame = curves(schema.to_frame(schema.to_table("trials", rows)))
         table = schema.to_table("curves", schema.to_rows(found.drop(columns="schema_version")))
         schema.write(table, workspace.tables)
         schema.write(schema.to_table("failures", []), workspace.tables)
         return workspace
+
     return make
 
 
@@ -61,11 +82,16 @@ def test_a_study_without_cells_is_named(tabled: Callable[..., Workspace], capsys
 
 def test_the_summary_says_what_was_learned_and_where_it_is(tabled: Callable[..., Workspace]) -> None:
     workspace = tabled("tiny")
-    console = Console(width=200, record=True, quiet=False, file=open("/dev/null", "w"))
+    console = Console(width=200, record=True, file=io.StringIO())
     summary.summarise(workspace, console)
     text = console.export_text()
-    for said in ("tiny: 2 cells, 6 trials, 6.0 minutes of training", "100.0 % (m = 16)",
-                 "16 is the smallest width tried that meets the criterion", str(workspace.tables), str(workspace.figures)):
+    for said in (
+        "tiny: 2 cells, 6 trials, 6.0 minutes of training",
+        "100.0 % (m = 16)",
+        "16 is the smallest width tried that meets the criterion",
+        f"{workspace.tables}",
+        f"{workspace.figures}",
+    ):
         assert said in text
     assert "failed or are missing" not in text
 

@@ -26,20 +26,61 @@ Edit = Callable[[TrialConfig, dict[str, Any]], None]
 def put(store: Store, trial: TrialConfig, edit: Edit = lambda trial, record: None) -> None:
     """Write a full record of a trial that was never trained, and its program."""
     save_arrays(store.program_path(trial.id), {"embedding": np.zeros((1, 1), np.float32)}, {"trial": trial.id})
-    digests = {"data": "d0", "backbone": f"b-{trial.recipe.id}", "code": trial.code, "dataset_id": trial.dataset_id,
-               "backbone_id": trial.recipe.id,
-               "program": json.loads(store.program_path(trial.id).with_suffix(".json").read_text())["digest"]}
+    digests = {
+        "data": "d0",
+        "backbone": f"b-{trial.recipe.id}",
+        "code": trial.code,
+        "dataset_id": trial.dataset_id,
+        "backbone_id": trial.recipe.id,
+        "program": json.loads(store.program_path(trial.id).with_suffix(".json").read_text())["digest"],
+    }
     record = {
-        "schema_version": SCHEMA_VERSION, "trial": trial.id, "config": trial.canonical(),
-        "recipe": trial.recipe.model_dump(), "references": {"reference_majority": 0.25, "reference_of_a_new_task": 0.3},
-        "result": {"val_accuracy": 0.9, "test_accuracy": 0.8, "val_nmse": None, "nmse": None, "agreement": None,
-                   "stop_reason": "budget", "stop_detail": "", "steps": 100, "epochs": 2, "train_seconds": 1.5,
-                   "trainable_parameters": 10, "frozen_parameters": 20},
-        "epochs": [{"epoch": epoch, "step": 50 * epoch, "learning_rate": 0.01, "train_loss": 1.0, "val_loss": 1.0,
-                    "val_accuracy": 0.9, "val_nmse": None, "seconds": 0.7} for epoch in (1, 2)],
+        "schema_version": SCHEMA_VERSION,
+        "trial": trial.id,
+        "config": trial.canonical(),
+        "recipe": trial.recipe.model_dump(),
+        "references": {"reference_majority": 0.25, "reference_of_a_new_task": 0.3},
+        "result": {
+            "val_accuracy": 0.9,
+            "test_accuracy": 0.8,
+            "val_nmse": None,
+            "nmse": None,
+            "agreement": None,
+            "stop_reason": "budget",
+            "stop_detail": "",
+            "steps": 100,
+            "epochs": 2,
+            "train_seconds": 1.5,
+            "trainable_parameters": 10,
+            "frozen_parameters": 20,
+        },
+        "epochs": [
+            {
+                "epoch": epoch,
+                "step": 50 * epoch,
+                "learning_rate": 0.01,
+                "train_loss": 1.0,
+                "val_loss": 1.0,
+                "val_accuracy": 0.9,
+                "val_nmse": None,
+                "seconds": 0.7,
+            }
+            for epoch in (1, 2)
+        ],
         "digests": digests,
-        "environment": {"fut": "0", "python": "3", "torch": "2", "lightning": "2", "numpy": "2", "host": "here",
-                        "platform": "p", "cpus": 2, "threads": 1, "accelerator": "cpu", "started": "2026-01-01T00:00:00"},
+        "environment": {
+            "fut": "0",
+            "python": "3",
+            "torch": "2",
+            "lightning": "2",
+            "numpy": "2",
+            "host": "here",
+            "platform": "p",
+            "cpus": 2,
+            "threads": 1,
+            "accelerator": "cpu",
+            "started": "2026-01-01T00:00",
+        },
     }
     edit(trial, record)
     store.write(record)
@@ -48,12 +89,21 @@ def put(store: Store, trial: TrialConfig, edit: Edit = lambda trial, record: Non
 def complete(workspace: Workspace, study: str, missing: dict[str, str] | None = None) -> None:
     """The completion file of a study's sweep."""
     missing = missing or {}
-    cells = [{"cell": cell.id, "criterion_value": 0.99, "trials": [trial.id for trial in cell.trials]}
-             for cell in workspace.params.cells(study)]
+    cells = [
+        {"cell": cell.id, "criterion_value": 0.99, "trials": [trial.id for trial in cell.trials]}
+        for cell in workspace.params.cells(study)
+    ]
     path = workspace.sweep(study)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"study": study, "cells": cells, "missing": [
-        {"trial": trial, "reason": reason} for trial, reason in missing.items()]}))
+    path.write_text(
+        json.dumps(
+            {
+                "study": study,
+                "cells": cells,
+                "missing": [{"trial": trial, "reason": reason} for trial, reason in missing.items()],
+            }
+        )
+    )
 
 
 @pytest.fixture
@@ -100,9 +150,23 @@ def test_every_trial_of_a_cell_shares_it_and_cells_of_a_curve_differ_in_width(fi
 def test_a_record_as_a_row(filled: Workspace) -> None:
     build_tables(filled)
     row = analysis.load("trials", filled.tables).iloc[0]
-    expected = {"task": "khop", "hops": 1, "length": 8, "out_dim": 4, "backbone": "random", "values": "full", "qk_dim": 4,
-                "components": "attention", "residual": False, "method": "learned", "criterion_metric": "test_accuracy",
-                "criterion_value": 0.99, "training_steps": 100, "reference_majority": 0.25, "host": "here"}
+    expected = {
+        "task": "khop",
+        "hops": 1,
+        "length": 8,
+        "out_dim": 4,
+        "backbone": "random",
+        "values": "full",
+        "qk_dim": 4,
+        "components": "attention",
+        "residual": False,
+        "method": "learned",
+        "criterion_metric": "test_accuracy",
+        "criterion_value": 0.99,
+        "training_steps": 100,
+        "reference_majority": 0.25,
+        "host": "here",
+    }
     assert {name: row[name] for name in expected} == expected
     assert json.loads(row["references"])["reference_of_a_new_task"] == 0.3  # a new task needs no new column
     assert json.loads(row["task_parameters"])["train_size"] == 400
@@ -126,8 +190,8 @@ def test_a_trial_of_two_studies_has_a_row_in_each_and_its_epochs_once(tmp_path: 
 def test_expected_trials_without_a_record_are_failures_with_their_reason(tiny: Path) -> None:
     workspace = Workspace.open(tiny)
     workspace.store.create()
-    first, second, *others = trials_of(workspace, "tiny")
-    for trial in others:
+    first, other, second, another = trials_of(workspace, "tiny")  # two cells of two seeds: one of each is lost
+    for trial in (other, another):
         put(workspace.store, trial)
     workspace.store.write_failure(first.id, "tiny", first.canonical(), ValueError("no memory"), "Traceback …")
     workspace.store.write_failure("f" * 64, "elsewhere", {}, ValueError("not of this run"), "")
@@ -136,11 +200,15 @@ def test_expected_trials_without_a_record_are_failures_with_their_reason(tiny: P
     failures = analysis.load("failures", workspace.tables).set_index("trial")
     assert set(failures.index) == {first.id, second.id}
     assert failures.loc[first.id, ["reason", "error", "traceback"]].tolist() == [
-        "failed", "ValueError: no memory", "Traceback …"]
+        "failed",
+        "ValueError: no memory",
+        "Traceback …",
+    ]
     assert failures.loc[second.id, ["reason", "error"]].tolist() == ["missing", "its worker was lost"]
     assert json.loads(failures.loc[first.id, "config"]) == first.canonical()
     curves = analysis.load("curves", workspace.tables)
-    assert len(analysis.load("trials", workspace.tables)) == 2 and curves["n_missing"].sum() == 2 - (len(curves) == 0)
+    assert len(analysis.load("trials", workspace.tables)) == 2
+    assert curves["n_missing"].tolist() == curves["n"].tolist() == [1, 1]
     assert json.loads(workspace.metrics.read_text())["tiny"]["failures"] == 2
 
 
@@ -193,8 +261,30 @@ def test_metrics_are_small_numbers_without_nan(filled: Workspace) -> None:
     text = filled.metrics.read_text()
     assert "NaN" not in text
     assert json.loads(text)["tiny"] == {
-        "trials": 4, "failures": 0, "cells": 2, "share_meeting_criterion": 0.0,
-        "best_test_accuracy_khop1_random": 0.8, "worst_test_accuracy_khop1_random": 0.8}
+        "trials": 4,
+        "failures": 0,
+        "cells": 2,
+        "share_meeting_criterion": 0.0,
+        "best_test_accuracy_khop1_random": 0.8,
+        "worst_test_accuracy_khop1_random": 0.8,
+    }
+
+
+def test_metrics_lose_no_task(tiny: Path) -> None:
+    def fit(trial: TrialConfig, record: dict[str, Any]) -> None:
+        error = trial.width / 1000
+        record["result"] |= {"val_accuracy": None, "test_accuracy": None, "val_nmse": error, "nmse": error}
+
+    khop = "task: {name: khop, length: 8, train_size: 400, val_size: 50, test_size: 50}"
+    tiny.write_text(tiny.read_text().replace(khop, "task: {name: simulate}").replace("qk_dim: 4", "qk_dim: 2"))
+    workspace = Workspace.open(tiny)
+    workspace.store.create()
+    for trial in trials_of(workspace, "tiny"):
+        put(workspace.store, trial, fit)
+    complete(workspace, "tiny")
+    build_tables(workspace)
+    found = json.loads(workspace.metrics.read_text())["tiny"]
+    assert found["best_nmse_simulate_random"] == 0.008 and found["worst_nmse_simulate_random"] == 0.012
 
 
 def test_a_sweep_leaves_the_completion_file_that_the_tables_read(filled: Workspace) -> None:
@@ -209,10 +299,17 @@ def test_a_sweep_leaves_the_completion_file_that_the_tables_read(filled: Workspa
 
 SHORT = {"steps": 2, "steps_per_epoch": 1, "warmup_steps": 1, "batch_size": 4}
 REAL = {
-    "dyck": {"task": {"name": "dyck", "max_length": 12, "train_size": 60, "val_size": 30, "test_size": 30},
-             "backbone": {"kind": "sparse"}, "components": "residual+layernorm+mlp", "width": 20},
-    "simulate": {"task": {"name": "simulate", "train_size": 60, "val_size": 30, "test_size": 30},
-                 "backbone": {"kind": "random"}, "width": 8},
+    "dyck": {
+        "task": {"name": "dyck", "max_length": 12, "train_size": 60, "val_size": 30, "test_size": 30},
+        "backbone": {"kind": "sparse"},
+        "components": "residual+layernorm+mlp",
+        "width": 20,
+    },
+    "simulate": {
+        "task": {"name": "simulate", "train_size": 60, "val_size": 30, "test_size": 30},
+        "backbone": {"kind": "random"},
+        "width": 8,
+    },
 }
 
 

@@ -1,0 +1,457 @@
+"""Sweeps, run as a user runs them: complete or not, interrupted, damaged, repeated; and what they leave behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import pipeline.sweep
+from fut.config import TrialConfig
+from fut.files import load_arrays
+from fut.trial import run_trial
+from pipeline.estimate import effort
+from pipeline.store import Store
+from pipeline.sweep import main
+from pipeline.workspace import Workspace
+
+VARY = {"train_seconds", "started", "seconds"}  # times; the host is this one
+LIMIT = 300  # seconds that a sweep may take on the slowest machine before a test gives up on it
+GONE_WITHIN = 30  # seconds
+ALONE = os.cpu_count() or 1  # CPUs of a trial that leaves no room for another beside it
+PARAMS = """
+run: [first]
+store: kept/store
+cpus_per_trial: {cpus}
+wandb: {{project: fut-tests, mode: offline}}
+studies:
+  first: &first
+    seeds: [0, 1]
+    base:
+      task: {{name: khop, length: 8, train_size: 200, val_size: 50, test_size: 50}}
+      backbone: {{kind: random, value_gain: 0.5}}
+      components: residual+layernorm
+      heads: 1
+      layers: 1
+      training: {{steps: {steps}, batch_size: 16, steps_per_epoch: {epoch}, warmup_steps: 5}}
+    grid: {{width: {widths}}}
+  second:
+    <<: *first
+    grid: {{width: [8]}}
+"""
+
+
+class Ended(NamedTuple):
+    """A sweep that has ended, and what it left."""
+
+    status: int
+    output: str
+    errors: str
+    store: Store
+    completion: dict[str, Any]
+    files: dict[str, tuple[int, bytes]]  # of the store: time of the last change, contents
+
+    def records(self) -> set[str]:
+        """The trials with a record when the sweep had ended."""
+        return {Path(name).stem for name in self.files if name.startswith("trials/")}
+
+
+class Lab:
+    """A params.yaml in a folder of its own, and sweeps that are started in another one."""
+
+    def __init__(self, root: Path) -> None:
+        self.params, self.elsewhere = root / "project" / "params.yaml", root / "elsewhere"
+        self.params.parent.mkdir(parents=True)
+        self.elsewhere.mkdir()
+        self.mark = uuid.uuid4().hex  # in the environment of every process of these sweeps
+
+    def write(self, widths: list[int], cpus: int = ALONE, steps: int = 20, epoch: int = 10) -> None:
+        """Write params.yaml."""
+        self.params.write_text(PARAMS.format(widths=widths, cpus=cpus, steps=steps, epoch=epoch))
+
+    @property
+    def workspace(self) -> Workspace:
+        """What the sweeps work on."""
+        return Workspace.open(self.params)
+
+    def trials(self, study: str = "first") -> list[TrialConfig]:
+        """The trials of a study in the order in which a sweep starts them."""
+        found = [trial for cell in self.workspace.params.cells(study) for trial in cell.trials]
+        return sorted(found, key=lambda trial: (-effort(trial), trial.id))
+
+    def start(self, module: str, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command of the pipeline in another folder than the project's."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "RAY", "TUNE"))}
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments, "--params", str(self.params)],
+            cwd=self.elsewhere,
+            env={**environment, "OMP_NUM_THREADS": "1", "FUT_TEST_MARK": self.mark},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def sweep(self, study: str = "first", meanwhile: Callable[["subprocess.Popen[str]"], None] | None = None) -> Ended:
+        """Run a sweep to its end, and look at what it left."""
+        process = self.start("pipeline.sweep", study)
+        try:
+            if meanwhile:
+                meanwhile(process)
+            output, errors = process.communicate(timeout=LIMIT)
+        finally:
+            if process.poll() is None:
+                process.kill()
+        return self.ended(study, process.returncode, output, errors)
+
+    def ended(self, study: str, status: int, output: str, errors: str) -> Ended:
+        """What a sweep left."""
+        store = self.workspace.store
+        files = {
+            str(path.relative_to(store.path)): (path.stat().st_mtime_ns, path.read_bytes())
+            for path in store.path.rglob("*")
+            if path.is_file()
+        }
+        return Ended(status, output, errors, store, json.loads(self.workspace.sweep(study).read_text()), files)
+
+    def processes(self) -> list[str]:
+        """The processes that are left of all sweeps so far: all inherit the mark."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"FUT_TEST_MARK={self.mark}".encode() in (folder / "environ").read_bytes():
+                    found.append(f"{folder.name}: {(folder / 'cmdline').read_bytes()[:80]!r}")
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+    def left_over(self) -> list[str]:
+        """The processes that are still left some time after a sweep's end."""
+        end = time.monotonic() + GONE_WITHIN
+        while (found := self.processes()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return found
+
+
+def steady(value: Any) -> Any:
+    """A record without what may differ between two runs of a trial."""
+    if isinstance(value, dict):
+        return {name: steady(inner) for name, inner in value.items() if name not in VARY}
+    return [steady(inner) for inner in value] if isinstance(value, list) else value
+
+
+# One story, told by fixtures that build on one another: a sweep in which a trial fails, the same sweep after the cause
+# has been removed, again with nothing to do, and once more after damage and with a wider grid.
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    lab = Lab(tmp_path_factory.mktemp("sweeps"))
+    lab.write([8, 12])
+    return lab
+
+
+@pytest.fixture(scope="module")
+def obstacle(lab: Lab) -> Path:
+    """A folder where the first trial's program has to go, so that this trial fails."""
+    place = lab.workspace.store.path / "programs" / lab.trials()[0].id[:2] / f"{lab.trials()[0].id}.safetensors"
+    place.mkdir(parents=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def failed(lab: Lab, obstacle: Path) -> Ended:
+    return lab.sweep()
+
+
+@pytest.fixture(scope="module")
+def completed(lab: Lab, obstacle: Path, failed: Ended) -> Ended:
+    obstacle.rmdir()
+    return lab.sweep()
+
+
+def without_ray(lab: Lab, study: str, capture: pytest.MonkeyPatch) -> Ended:
+    """Run a sweep that has no trial to run, here and now."""
+    capture.setattr(pipeline.sweep, "_run_trials", lambda *arguments: pytest.fail("a trial was run"))
+    with pytest.raises(SystemExit) as exit_:
+        main(study, lab.params)
+    return lab.ended(study, exit_.value.code, "", "")
+
+
+@pytest.fixture(scope="module")
+def damaged(lab: Lab, completed: Ended) -> dict[str, str]:
+    """Damages three trials of the store; by trial, what a check has to say of it."""
+    store = completed.store
+    corrupt, cut, program = (trial.id for trial in lab.trials()[1:])
+    path = store.record_path(corrupt)
+    path.write_text(path.read_text().replace('"steps": 20', '"steps": 21', 1))
+    path = store.record_path(cut)
+    path.write_bytes(path.read_bytes()[:200])
+    path = store.program_path(program)
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
+    return {
+        corrupt: "its checksum does not match its contents",
+        cut: "not readable JSON",
+        program: "but its card",
+    }
+
+
+@pytest.fixture(scope="module")
+def repaired(lab: Lab, damaged: dict[str, str]) -> Ended:
+    lab.write([8, 12, 16])
+    return lab.sweep()
+
+
+@pytest.mark.slow
+def test_a_failed_trial_fails_the_sweep_and_no_other_trial(lab: Lab, failed: Ended) -> None:
+    victim, *others = lab.trials()
+    assert failed.status == 1
+    assert failed.records() == {trial.id for trial in others}
+    assert [entry["trial"] for entry in failed.completion["missing"]] == [victim.id]
+    assert (failed.completion["expected"], failed.completion["finished"]) == (4, 3)
+    assert "first: incomplete, 1 of 4 trials are missing:" in failed.output
+    assert "What is done is kept: run the same command again, and only these trials run." in failed.output
+    assert re.search(rf"{victim.id[:12]}: IsADirectoryError: .*python -m pipeline\.trial {victim.id[:12]}", failed.output)
+    assert "3/4 trials done, 0 running, 1 failed" in failed.output
+    failure = json.loads(failed.files[f"failures/{victim.id}.json"][1])
+    assert failure["study"] == "first" and failure["config"] == victim.canonical()
+    assert "Traceback" in failure["traceback"] and "save_program" in failure["traceback"]
+
+
+@pytest.mark.slow
+def test_after_the_cause_is_removed_only_the_failed_trial_runs(lab: Lab, failed: Ended, completed: Ended) -> None:
+    victim = lab.trials()[0].id
+    assert completed.status == 0
+    assert "first: 2 cells, 4 trials, 3 in the store, 1 to run" in completed.output
+    assert completed.records() == {trial.id for trial in lab.trials()} == failed.records() | {victim}
+    assert completed.store.check() == []
+    assert not [name for name in completed.files if name.startswith("failures/")]
+    assert completed.completion["missing"] == []
+    kept = {name: file for name, file in failed.files.items() if name.startswith(("trials/", "programs/"))}
+    assert kept.items() <= completed.files.items()  # not written again
+
+
+@pytest.mark.slow
+def test_the_completion_file_names_every_cell_and_trial(lab: Lab, completed: Ended) -> None:
+    cells = lab.workspace.params.cells("first")
+    assert completed.completion == {
+        "study": "first",
+        "cells": [
+            {"cell": cell.id, "criterion_value": 0.99, "trials": [trial.id for trial in cell.trials]} for cell in cells
+        ],
+        "expected": 4,
+        "finished": 4,
+        "missing": [],
+    }
+
+
+@pytest.mark.slow
+def test_everything_lies_in_the_projects_folder_and_nothing_in_the_working_directory(
+    lab: Lab, completed: Ended
+) -> None:
+    assert list(lab.elsewhere.iterdir()) == []
+    assert {path.name for path in lab.params.parent.iterdir()} == {"params.yaml", "kept", "artifacts", "results", "wandb"}
+
+
+@pytest.mark.slow
+def test_each_trial_has_a_run_of_its_own_and_each_finished_cell_one_line(lab: Lab, failed: Ended, completed: Ended) -> None:
+    runs = [path for path in (lab.params.parent / "wandb").iterdir() if path.name.startswith("offline-run-")]
+    assert len(runs) >= 5  # 4 + 1 again
+    for cell in lab.workspace.params.cells("first"):
+        lines = re.findall(rf"  khop k=1, random, residual\+layernorm, H1 L1 m{cell.first.width}: (.*)",
+                           failed.output + completed.output)
+        scores = [completed.store.read(trial.id)["result"]["test_accuracy"] for trial in cell.trials]
+        assert lines == [f"accuracy {sum(scores) / 2:.4g} (2 seeds)"]
+
+
+def ran_in(lab: Lab) -> dict[str, list[str]]:
+    """The trials of each worker process, in order, from the notes of W&B (the last run of each trial)."""
+    processes: dict[str, str] = {}
+    for log in sorted((lab.params.parent / "wandb").glob("offline-run-*/logs/debug.log"), key=os.path.getmtime):
+        text = log.read_text()
+        process, trial = re.search(r"INFO +\S+:(\d+) \[", text), re.search(r"'trial': '([0-9a-f]{64})'", text)
+        assert process and trial
+        processes[trial[1]] = process[1]
+    return {process: [trial for trial in processes if processes[trial] == process] for process in processes.values()}
+
+
+@pytest.mark.slow
+def test_a_reused_worker_a_fresh_process_and_no_ray_give_the_same_record(
+    lab: Lab, completed: Ended, tmp_path: Path
+) -> None:
+    first, *reused = max(ran_in(lab).values(), key=len)
+    assert len(reused) >= 2, "no worker was reused"
+    trials = {trial.id: trial for trial in lab.trials()}
+    for trial in (first, *reused):
+        alone = run_trial(trials[trial], tmp_path / "datasets", tmp_path / "backbones", tmp_path / "p.safetensors", ALONE)
+        assert steady(alone) == steady(completed.store.read(trial))
+    arrays, card = load_arrays(completed.store.program_path(reused[-1]))
+    again, card_again = load_arrays(tmp_path / "p.safetensors")
+    assert card == card_again and all((arrays[name] == again[name]).all() for name in arrays)
+    process = lab.start("pipeline.trial", reused[-1][:12], "--program", str(tmp_path / "fresh.safetensors"))
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, errors
+    assert steady(json.loads(output)) == steady(completed.store.read(reused[-1]))
+
+
+@pytest.mark.slow
+def test_a_second_sweep_runs_nothing(lab: Lab, completed: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = without_ray(lab, "first", monkeypatch)
+    assert again.status == 0
+    assert again.files == completed.files
+    assert again.completion == completed.completion
+
+
+@pytest.mark.slow
+def test_a_trial_of_two_studies_is_trained_once(
+    lab: Lab, completed: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = without_ray(lab, "second", monkeypatch)
+    assert second.status == 0
+    assert second.files == completed.files
+    assert (second.completion["study"], second.completion["finished"]) == ("second", 2)
+    assert capsys.readouterr().out.splitlines() == [
+        "second: 1 cells, 2 trials, 2 in the store, 0 to run",
+        "second: all 2 trials are in the store",
+    ]
+
+
+@pytest.mark.slow
+def test_damaged_trials_are_named_set_aside_and_run_again_with_the_new_ones_of_a_wider_grid(
+    lab: Lab, completed: Ended, damaged: dict[str, str], repaired: Ended
+) -> None:
+    assert repaired.status == 0
+    for trial, reason in damaged.items():
+        assert re.search(rf"{trial}\S*: .*{reason}.*; set aside as \S+; its trial runs again", repaired.output)
+        assert len([name for name in repaired.files if re.match(rf"set_aside/{trial}\.[^.]+\.json", name)]) == 1
+        assert steady(json.loads(repaired.files[f"trials/{trial[:2]}/{trial}.json"][1])) == steady(
+            json.loads(completed.files[f"trials/{trial[:2]}/{trial}.json"][1])
+        )
+    assert "first: 3 cells, 6 trials, 1 in the store, 5 to run" in repaired.output
+    (whole,) = completed.records() - damaged.keys()
+    assert whole not in repaired.output
+    for name in (f"trials/{whole[:2]}/{whole}.json", f"programs/{whole[:2]}/{whole}.safetensors"):
+        assert repaired.files[name] == completed.files[name]
+    new = {trial.id for trial in lab.trials() if trial.width == 16}
+    assert len(new) == 2 and repaired.records() == completed.records() | new
+    assert repaired.store.check() == []
+
+
+@pytest.mark.slow
+def test_no_process_of_a_sweep_outlives_it(lab: Lab, repaired: Ended) -> None:
+    assert lab.left_over() == []
+
+
+# Interruption.
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended]:
+    """A sweep of four trials, two at a time, which is interrupted as soon as there is a record."""
+    lab = Lab(tmp_path_factory.mktemp("interrupted"))
+    lab.write([8, 12], max(1, ALONE // 2), 2_000, 1_000)
+    store = lab.workspace.store
+
+    def interrupt(process: "subprocess.Popen[str]") -> None:
+        end = time.monotonic() + LIMIT
+        while not store.ids() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        assert lab.processes(), "processes are not found by their mark"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
+
+    return lab, lab.sweep(meanwhile=interrupt)
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_says_so_and_leaves_whole_records_only(interrupted: tuple[Lab, Ended]) -> None:
+    lab, ended = interrupted
+    expected = {trial.id for trial in lab.trials()}
+    missing = {entry["trial"]: entry["reason"] for entry in ended.completion["missing"]}
+    assert ended.status == 130
+    assert 1 <= len(ended.records()) <= 3
+    assert missing.keys() == expected - ended.records()
+    assert set(missing.values()) == {"not run: the sweep was interrupted"}
+    assert f"first: incomplete, {len(missing)} of 4 trials are missing:" in ended.output
+    assert ended.store.check() == []
+    assert not [name for name in ended.files if name.endswith(".tmp")]
+    assert not [name for name in ended.files if name.startswith("failures/")]
+
+
+@pytest.mark.slow
+def test_no_process_outlives_an_interrupted_sweep(interrupted: tuple[Lab, Ended]) -> None:
+    assert interrupted[0].left_over() == []
+
+
+@pytest.mark.slow
+def test_after_an_interruption_only_what_is_missing_runs(interrupted: tuple[Lab, Ended]) -> None:
+    lab, before = interrupted
+    after = lab.sweep()
+    done = len(before.records())
+    assert after.status == 0
+    assert f"first: 2 cells, 4 trials, {done} in the store, {4 - done} to run" in after.output
+    assert after.records() == {trial.id for trial in lab.trials()}
+    kept = {name: file for name, file in before.files.items() if Path(name).stem in before.records()}
+    assert kept and kept.items() <= after.files.items()
+    assert after.store.check() == []
+
+
+# What needs no trial to be run.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_interrupt_a_sweep_and_nothing_after_it(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), pipeline.sweep._signals_raise():
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("address", ["local", "192.0.2.1:6379"])
+def test_ray_gets_a_cluster_of_its_own_unless_an_address_is_configured(
+    address: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.write_text(f"ray_address: {address}\n" + tiny.read_text())
+    given: dict[str, Any] = {}
+
+    def init(**options: Any) -> None:
+        given.update(options)
+        raise ConnectionError("no cluster in this test")
+
+    monkeypatch.setattr(pipeline.sweep.ray, "init", init)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(ConnectionError):
+        main("tiny", tiny)
+    assert given["address"] == address
+    assert ("num_cpus" in given, "object_store_memory" in given) == (address == "local",) * 2
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+
+
+def test_bad_params_and_unknown_studies_end_with_status_2_and_create_nothing(
+    tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main("tinny", tiny)
+    assert exit_.value.code == 2
+    assert "no study 'tinny'" in capsys.readouterr().err
+    tiny.write_text(tiny.read_text().replace("width: [8, 12]", "widht: [8, 12]").replace("seeds: [0]", "seeds: 0"))
+    with pytest.raises(SystemExit) as exit_:
+        main("tiny", tiny)
+    assert exit_.value.code == 2
+    errors = capsys.readouterr().err
+    assert "studies.tiny.grid.widht" in errors and "studies.other.seeds" in errors
+    assert [path.name for path in tiny.parent.iterdir()] == ["params.yaml"]
+
+
+def test_a_store_that_cannot_be_made_is_named(tiny: Path) -> None:
+    (tiny.parent / "store").write_text("a file, not a folder")
+    with pytest.raises(SystemExit, match=re.escape(str(tiny.parent / "store"))):
+        main("tiny", tiny)
