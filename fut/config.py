@@ -26,8 +26,9 @@ class Training(BaseModel):
     steps_per_epoch: int = Field(100, ge=1, description="steps between two evaluations: one epoch")
     warmup_steps: int = Field(100, ge=0, description="steps of linear warm-up")
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
-    solved_at: float | None = Field(None, description="early stop when validation is this good twice running; "
-                                                      "None: the task's own bound")
+    solved_at: float | None = Field(
+        None, description="early stop when validation is this good twice running; None: the task's own bound"
+    )
 
     @model_validator(mode="after")
     def _whole_epochs(self) -> Self:
@@ -67,8 +68,10 @@ class TrialConfig(BaseModel):
     def _components_in_order(cls, text: str) -> str:
         names = [] if text == ATTENTION_ONLY else text.split("+")
         if unknown := [name for name in names if name not in SWITCHES]:
-            raise ValueError(f"unknown component {', '.join(map(repr, unknown))}: write {ATTENTION_ONLY!r}, or some of "
-                             f"{', '.join(SWITCHES)} joined by '+'")
+            raise ValueError(
+                f"unknown component {', '.join(map(repr, unknown))}: write {ATTENTION_ONLY!r}, or some of "
+                f"{', '.join(SWITCHES)} joined by '+'"
+            )
         if len(set(names)) < len(names):
             raise ValueError("a component is named twice")
         return "+".join(name for name in SWITCHES if name in names) or ATTENTION_ONLY
@@ -90,8 +93,15 @@ class TrialConfig(BaseModel):
     @property
     def shape(self) -> Shape:
         """The surroundings that the backbone is resolved in."""
-        return Shape(self.heads, self.layers, self.width, self.has("mlp"), self.task.out_dim,
-                     getattr(self.task, "qk_dim", None), self.trainable == "embedding")
+        return Shape(
+            self.heads,
+            self.layers,
+            self.width,
+            self.has("mlp"),
+            self.task.out_dim,
+            getattr(self.task, "qk_dim", None),
+            self.trainable == "embedding",
+        )
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -76,8 +76,9 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     except (SafetensorError, KeyError, ValueError) as error:
         raise CorruptFile(path, f"not a readable safetensors file ({error})") from error
     if (found := array_digest(arrays)) != card["digest"]:
-        raise CorruptFile(path, f"its digest is {found[:16]}…, but its card {card_path(path).name} says "
-                                f"{str(card['digest'])[:16]}…")
+        raise CorruptFile(
+            path, f"its digest is {found[:16]}…, but its card {card_path(path).name} says {str(card['digest'])[:16]}…"
+        )
     return arrays, card
 
 

@@ -151,6 +151,13 @@ def _positive(**sizes: int) -> None:
 
 
 __all__ = [
-    "Layout", "Unembedding", "dropped_slots", "largest_block", "literal_bound", "lower_bound", "path_count",
-    "sparse_width", "sufficient_width",
+    "Layout",
+    "Unembedding",
+    "dropped_slots",
+    "largest_block",
+    "literal_bound",
+    "lower_bound",
+    "path_count",
+    "sparse_width",
+    "sufficient_width",
 ]

@@ -134,8 +134,11 @@ class ProgramTraining(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """AdamW, its learning rate changed at every step."""
         optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=self.learning_rate, betas=(0.9, 0.98),
-            weight_decay=self.training_plan.weight_decay, fused=True,
+            self.model.parameters(),
+            lr=self.learning_rate,
+            betas=(0.9, 0.98),
+            weight_decay=self.training_plan.weight_decay,
+            fused=True,
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_factor(step, self.training_plan)
@@ -229,9 +232,16 @@ def train(
     module = ProgramTraining(config, model, on_epoch)
     data = TrialData(examples, config.training, config.seed)
     trainer = pl.Trainer(
-        accelerator="gpu" if gpus else "cpu", devices=1, strategy="auto", plugins=[LightningEnvironment()],
-        max_epochs=config.training.steps // config.training.steps_per_epoch, num_sanity_val_steps=0,
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="gpu" if gpus else "cpu",
+        devices=1,
+        strategy="auto",
+        plugins=[LightningEnvironment()],
+        max_epochs=config.training.steps // config.training.steps_per_epoch,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
     )
     started = time.perf_counter()
     trainer.fit(module, datamodule=data)

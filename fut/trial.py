@@ -60,8 +60,11 @@ def run_trial(
         raise RuntimeError("a frozen tensor moved during training: this record would be worthless")
 
     digests = {
-        "data": data_card["digest"], "backbone": backbone.digest, "code": config.code,
-        "dataset_id": config.dataset_id, "backbone_id": config.recipe.id,
+        "data": data_card["digest"],
+        "backbone": backbone.digest,
+        "code": config.code,
+        "dataset_id": config.dataset_id,
+        "backbone_id": config.recipe.id,
         "program": save_program(program, model.program(), backbone.digest, config.id),
     }
     return {
@@ -103,8 +106,15 @@ def _result(outcome: Outcome, model: Transformer) -> dict[str, Any]:
 
 def _environment(threads: int, gpus: float, started: datetime) -> dict[str, Any]:
     return {
-        "fut": fut.__version__, "python": platform.python_version(), "torch": torch.__version__,
-        "lightning": pl.__version__, "numpy": np.__version__,
-        "host": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count(),
-        "threads": threads, "accelerator": "gpu" if gpus else "cpu", "started": started.isoformat(timespec="seconds"),
+        "fut": fut.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": pl.__version__,
+        "numpy": np.__version__,
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": threads,
+        "accelerator": "gpu" if gpus else "cpu",
+        "started": started.isoformat(timespec="seconds"),
     }

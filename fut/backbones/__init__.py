@@ -12,7 +12,10 @@ from fut.backbones.sparse import Sparse
 from fut.backbones.trained import Trained
 
 BACKBONES: dict[str, type[BackboneConfig]] = {
-    "sparse": Sparse, "random": Random, "control": Control, "trained": Trained,
+    "sparse": Sparse,
+    "random": Random,
+    "control": Control,
+    "trained": Trained,
 }
 AnyBackbone = Annotated[Sparse | Random | Control | Trained, Field(discriminator="kind")]
 

@@ -28,8 +28,10 @@ class Control(Drawn):
         if self.control == "identical_heads" and shape.heads == 1:
             found.append("control: identical_heads needs at least 2 heads: take more heads, or control: low_rank")
         if self.control == "low_rank" and shape.out_dim == 1:
-            found.append("control: low_rank needs a task with at least 2 outputs, since a value of rank 0 would carry "
-                         "nothing: take such a task, or control: identical_heads")
+            found.append(
+                "control: low_rank needs a task with at least 2 outputs, since a value of rank 0 would carry "
+                "nothing: take such a task, or control: identical_heads"
+            )
         return found
 
     @staticmethod

@@ -36,5 +36,8 @@ def _from_slots(backbone: Backbone) -> dict[str, np.ndarray]:
                 matrices[name][layer, head, arrays[name][layer, head], np.arange(k)] = 1
             matrices["value"][layer, head, arrays[f"source.{layer}"][head], arrays[f"destination.{layer}"]] = 1
     m = recipe.width
-    return {"query": matrices["query"][:, :, :m], "key": matrices["key"][:, :, :m],
-            "value": matrices["value"][:, :, :m, :m]}
+    return {
+        "query": matrices["query"][:, :, :m],
+        "key": matrices["key"][:, :, :m],
+        "value": matrices["value"][:, :, :m, :m],
+    }

@@ -17,8 +17,11 @@ class Drawn(BackboneConfig):
     """Fields of every backbone that is drawn at random, frozen or not."""
 
     distribution: Distribution = Field("gaussian", description="of the entries; all have the same standard deviation")
-    values: Values | None = Field(None, description="rank m / heads a head (standard) or m × m a head (full); None: "
-                                                    "full where the task has a target, standard elsewhere")
+    values: Values | None = Field(
+        None,
+        description="rank m / heads a head (standard) or m × m a head (full); None: "
+        "full where the task has a target, standard elsewhere",
+    )
     qk_gain: float = Field(1.0, ge=0, allow_inf_nan=False, description="scale of W_Q and of W_K")
     value_gain: float = Field(1.0, ge=0, allow_inf_nan=False, description="scale of a head's contribution")
     tied: bool = Field(False, description="whether all layers are the same")
@@ -35,18 +38,28 @@ class Drawn(BackboneConfig):
         remedy = " and ".join({"qk_dim": "give qk_dim", "values": "set values: full"}[name] for name in derived)
         below = shape.width - shape.width % shape.heads
         multiples = f"{below} or {below + shape.heads}" if below else f"{shape.heads}"
-        return [f"{' and '.join(derived)}: derived as width / heads, but heads {shape.heads} do not divide width "
-                f"{shape.width}: take width {multiples}, or {remedy}"]
+        return [
+            f"{' and '.join(derived)}: derived as width / heads, but heads {shape.heads} do not divide width "
+            f"{shape.width}: take width {multiples}, or {remedy}"
+        ]
 
     def recipe(self, shape: Shape, seed: int) -> Recipe:
         """The resolved recipe: `qk_dim` is the target's where there is one, else width / heads."""
         return Recipe(
-            kind=self.kind, heads=shape.heads, layers=shape.layers, width=shape.width, seed=seed, tied=self.tied,
+            kind=self.kind,
+            heads=shape.heads,
+            layers=shape.layers,
+            width=shape.width,
+            seed=seed,
+            tied=self.tied,
             qk_dim=self.qk_dim or shape.target_qk_dim or shape.width // shape.heads,
             mlp_gain=self.mlp_gain if shape.mlp else None,
             unembedding=shape.out_dim if shape.fixed_unembedding else None,
-            distribution=self.distribution, values=self._values(shape),
-            qk_gain=self.qk_gain, value_gain=self.value_gain, **self._more(shape),
+            distribution=self.distribution,
+            values=self._values(shape),
+            qk_gain=self.qk_gain,
+            value_gain=self.value_gain,
+            **self._more(shape),
         )
 
     def _values(self, shape: Shape) -> Values:

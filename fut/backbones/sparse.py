@@ -49,13 +49,20 @@ class Sparse(BackboneConfig):
         if self._fits_largest(shape):
             smallest = sparse_width(self.layout, shape.heads, shape.layers, needed, needed)
             leaves = f" whose leaves feed the fixed unembedding of {needed} outputs" if shape.fixed_unembedding else ""
-            return [] if shape.width >= smallest else [
-                f"width: {shape.width} is below the smallest tree of layout {self.layout!r} with {shape.heads} heads "
-                f"and {shape.layers} layers{leaves}: take at least {smallest}"]
+            return (
+                []
+                if shape.width >= smallest
+                else [
+                    f"width: {shape.width} is below the smallest tree of layout {self.layout!r} with {shape.heads} heads "
+                    f"and {shape.layers} layers{leaves}: take at least {smallest}"
+                ]
+            )
         if out_dim < needed:
             name = "out_dim" if self.block is None else "block"
-            return [f"{name}: leaves of {out_dim} slots cannot feed the fixed unembedding of {needed} outputs: take at "
-                    f"least {needed}"]
+            return [
+                f"{name}: leaves of {out_dim} slots cannot feed the fixed unembedding of {needed} outputs: take at "
+                f"least {needed}"
+            ]
         last = _leaf(self.layout, shape.heads, shape.layers, qk_dim) + needed
         if shape.fixed_unembedding and shape.width < last:
             return [f"width: {shape.width} drops slots that the fixed unembedding reads: take at least {last}"]
@@ -65,10 +72,17 @@ class Sparse(BackboneConfig):
         """The resolved recipe; the seed enters only where there is an MLP to draw."""
         qk_dim, out_dim = self._blocks(shape)
         return Recipe(
-            kind=self.kind, heads=shape.heads, layers=shape.layers, width=shape.width, qk_dim=qk_dim, out_dim=out_dim,
-            seed=seed if shape.mlp else None, mlp_gain=self.mlp_gain if shape.mlp else None,
+            kind=self.kind,
+            heads=shape.heads,
+            layers=shape.layers,
+            width=shape.width,
+            qk_dim=qk_dim,
+            out_dim=out_dim,
+            seed=seed if shape.mlp else None,
+            mlp_gain=self.mlp_gain if shape.mlp else None,
             unembedding=shape.out_dim if shape.fixed_unembedding else None,
-            tied=self.layout == "tied", layout=self.layout,
+            tied=self.layout == "tied",
+            layout=self.layout,
         )
 
     @staticmethod
@@ -140,7 +154,8 @@ def _tied_tree(heads: int, layers: int, qk_dim: int, out_dim: int) -> dict[str, 
         for head in range(heads)
     ]
     return {
-        "query": slots, "key": slots + heads * qk_dim,
+        "query": slots,
+        "key": slots + heads * qk_dim,
         "source.0": (np.array(children)[:, :, None] * node + np.arange(node)).reshape(heads, moved * node),
         "destination.0": np.arange(moved * node),
     }

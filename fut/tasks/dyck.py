@@ -82,20 +82,30 @@ class Dyck(TokenTask):
 
     def problems(self) -> list[str]:
         """What makes these parameters impossible, each with the value that would do."""
-        found = [f"{name}: {value} is odd, and balanced strings have even lengths: use {value + 1}"
-                 for name, value in (("min_length", self.min_length), ("max_length", self.max_length)) if value % 2]
+        found = [
+            f"{name}: {value} is odd, and balanced strings have even lengths: use {value + 1}"
+            for name, value in (("min_length", self.min_length), ("max_length", self.max_length))
+            if value % 2
+        ]
         fitting = _shortest_length()
         if self.min_length < fitting:
-            found.append(f"min_length: there are only {word_count(self.min_length)} Dyck words of length "
-                         f"{self.min_length}, and {FEWEST_WORDS} are needed to split them: use {fitting} or more")
+            found.append(
+                f"min_length: there are only {word_count(self.min_length)} Dyck words of length "
+                f"{self.min_length}, and {FEWEST_WORDS} are needed to split them: use {fitting} or more"
+            )
         if self.max_length < self.min_length:
-            found.append(f"max_length: {self.max_length} is less than min_length {self.min_length}: "
-                         f"use {max(self.min_length, fitting)} or more")
+            found.append(
+                f"max_length: {self.max_length} is less than min_length {self.min_length}: "
+                f"use {max(self.min_length, fitting)} or more"
+            )
         if not isclose(sum(self.shares.values()), 1, abs_tol=1e-9):
             names = ", ".join(f"share_{kind}" for kind in NEGATIVES)
             found.append(f"{names}: they add up to {sum(self.shares.values()):g}: make them add up to 1")
-        found += [f"{split}_size: {size} sequence cannot hold both classes: use 2 or more"
-                  for split, size in self.sizes.items() if size < 2]
+        found += [
+            f"{split}_size: {size} sequence cannot hold both classes: use 2 or more"
+            for split, size in self.sizes.items()
+            if size < 2
+        ]
         return found
 
     def plan(self, size: int) -> dict[str, np.ndarray]:
@@ -108,8 +118,9 @@ class Dyck(TokenTask):
         edges = np.rint(np.cumsum([0.0, *self.shares.values()]) * negatives).astype(int)
         ranges = {POSITIVE: (0, size - negatives)} | dict(zip(NEGATIVES, pairwise(edges), strict=True))
         count = len(self.lengths)
-        return {kind: np.bincount(np.arange(first, last) % count, minlength=count)
-                for kind, (first, last) in ranges.items()}
+        return {
+            kind: np.bincount(np.arange(first, last) % count, minlength=count) for kind, (first, last) in ranges.items()
+        }
 
     def generate(self) -> Arrays:
         """Strings and classes, uint8 inputs and int8 labels (N, n), in random order; ValueError where impossible."""

@@ -76,14 +76,18 @@ class Khop(TokenTask):
         """What makes these parameters impossible, each with the value that would do."""
         strings = string_count(self.alphabet, self.length)
         if strings < FEWEST_STRINGS:
-            return [f"length: alphabet {self.alphabet} and length {self.length} make only {strings} strings without "
-                    f"equal neighbours, and {FEWEST_STRINGS:,} are needed to split them: {self._larger_worlds()}"]
+            return [
+                f"length: alphabet {self.alphabet} and length {self.length} make only {strings} strings without "
+                f"equal neighbours, and {FEWEST_STRINGS:,} are needed to split them: {self._larger_worlds()}"
+            ]
         searched = min(self.length, _SEARCHED_LENGTHS[-1])  # later positions are more likely to have an answer
         if answered_shares(self.hops, self.alphabet, searched)[-1] < FEWEST_ANSWERS:
             fitting = _answered_length(self.hops, self.alphabet)
             remedy = f"use length {fitting} or more" if fitting else "use fewer hops or a smaller alphabet"
-            return [f"length: fewer than {FEWEST_ANSWERS:.0%} of the positions of strings of length {self.length} over "
-                    f"alphabet {self.alphabet} have an answer after {self.hops} hops: {remedy}"]
+            return [
+                f"length: fewer than {FEWEST_ANSWERS:.0%} of the positions of strings of length {self.length} over "
+                f"alphabet {self.alphabet} have an answer after {self.hops} hops: {remedy}"
+            ]
         return []
 
     def _larger_worlds(self) -> str:
@@ -130,8 +134,9 @@ class Khop(TokenTask):
         seen = {split: np.zeros(where.shape, dtype=np.int64) for split, where in asked.items()}
         accuracies = {}
         for back, name in enumerate(names):  # each rule sees one token more than the last, from 0 on
-            accuracies[name] = rule_accuracy(seen["train"][asked["train"]], answers["train"],
-                                             seen["test"][asked["test"]], answers["test"])
+            accuracies[name] = rule_accuracy(
+                seen["train"][asked["train"]], answers["train"], seen["test"][asked["test"]], answers["test"]
+            )
             for split in seen:
                 tokens = np.zeros_like(seen[split])  # 0: before the start
                 tokens[:, back:] = arrays[f"{split}/inputs"][:, : self.length - back].astype(np.int64) + 1

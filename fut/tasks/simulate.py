@@ -57,8 +57,9 @@ class Target:
         if isinstance(inputs, np.ndarray):
             return np.asarray(self(torch.from_numpy(inputs)))
         state = inputs.double()  # [B, n, d]
-        query, key, value, unembedding = (torch.from_numpy(weights).to(state)
-                                          for weights in (self.query, self.key, self.value, self.unembedding))
+        query, key, value, unembedding = (
+            torch.from_numpy(weights).to(state) for weights in (self.query, self.key, self.value, self.unembedding)
+        )
         length = state.shape[-2]
         future = torch.ones(length, length, dtype=torch.bool, device=state.device).triu(1)
         for layer in range(len(query)):
@@ -121,8 +122,11 @@ class Simulate(Task):
 
     def problems(self) -> list[str]:
         """What makes these parameters impossible, each with the value that would do."""
-        return [f"{split}_size: the error is measured against the variance of the outputs, and there is only one: use 2"
-                for split in ("val", "test") if self.sizes[split] * self.length * self.out_dim < 2]
+        return [
+            f"{split}_size: the error is measured against the variance of the outputs, and there is only one: use 2"
+            for split in ("val", "test")
+            if self.sizes[split] * self.length * self.out_dim < 2
+        ]
 
     def data_recipe(self) -> dict[str, Any]:
         """The parameters that alter the inputs; what alters the target only is left out."""
