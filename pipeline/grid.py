@@ -65,8 +65,11 @@ def cell_config(config: TrialConfig) -> dict[str, Any]:
 
 
 def cell_id(config: TrialConfig) -> str:
-    """The name of a trial's cell: a digest of the cell's configuration."""
-    return digest(cell_config(config))
+    """The name of a trial's cell: a digest of the cell's configuration, its backbone resolved.
+
+    A setting that makes no difference (the gain of an MLP that is off) makes no other cell.
+    """
+    return digest({**cell_config(config), "backbone": config.recipe.model_dump(mode="json", exclude={"seed"})})
 
 
 def expand(name: str, study: Study) -> list[Cell]:

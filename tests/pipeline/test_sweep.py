@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from pipeline.store import Store
 from pipeline.sweep import main
 from pipeline.workspace import Workspace
 
-VARY = {"train_seconds", "started", "seconds"}  # times; the host is this one
+VARY = {"train_seconds", "started", "seconds", "checksum"}  # times, and the record's digest with them
 LIMIT = 300  # seconds that a sweep may take on the slowest machine before a test gives up on it
 GONE_WITHIN = 30  # seconds
 ALONE = os.cpu_count() or 1  # CPUs of a trial that leaves no room for another beside it
@@ -34,7 +35,7 @@ cpus_per_trial: {cpus}
 wandb: {{project: fut-tests, mode: offline}}
 studies:
   first: &first
-    seeds: [0, 1]
+    seeds: {seeds}
     base:
       task: {{name: khop, length: 8, train_size: 200, val_size: 50, test_size: 50}}
       backbone: {{kind: random, value_gain: 0.5}}
@@ -73,9 +74,10 @@ class Lab:
         self.elsewhere.mkdir()
         self.mark = uuid.uuid4().hex  # in the environment of every process of these sweeps
 
-    def write(self, widths: list[int], cpus: int = ALONE, steps: int = 20, epoch: int = 10) -> None:
+    def write(self, widths: list[int], **values: Any) -> None:
         """Write params.yaml."""
-        self.params.write_text(PARAMS.format(widths=widths, cpus=cpus, steps=steps, epoch=epoch))
+        usual = {"seeds": [0, 1, 2], "cpus": ALONE, "steps": 20, "epoch": 10}
+        self.params.write_text(PARAMS.format(widths=widths, **(usual | values)))
 
     @property
     def workspace(self) -> Workspace:
@@ -148,8 +150,8 @@ def steady(value: Any) -> Any:
     return [steady(inner) for inner in value] if isinstance(value, list) else value
 
 
-# One story, told by fixtures that build on one another: a sweep in which a trial fails, the same sweep after the cause
-# has been removed, again with nothing to do, and once more after damage and with a wider grid.
+# One story, told by fixtures that build on one another: a sweep in which a trial fails; then, after its cause has been
+# removed, other trials damaged and a width added to the grid, a sweep that has to make good exactly these.
 
 
 @pytest.fixture(scope="module")
@@ -160,189 +162,187 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def obstacle(lab: Lab) -> Path:
-    """A folder where the first trial's program has to go, so that this trial fails."""
-    place = lab.workspace.store.path / "programs" / lab.trials()[0].id[:2] / f"{lab.trials()[0].id}.safetensors"
-    place.mkdir(parents=True)
-    return place
+def before(lab: Lab) -> list[TrialConfig]:
+    """The six trials of the first sweep, in its order; the first of them fails."""
+    return lab.trials()
 
 
 @pytest.fixture(scope="module")
-def failed(lab: Lab, obstacle: Path) -> Ended:
+def failed(lab: Lab, before: list[TrialConfig]) -> Ended:
+    """A sweep that finds a folder where the first trial's program has to go."""
+    obstacle(lab, before).mkdir(parents=True)
     return lab.sweep()
 
 
-@pytest.fixture(scope="module")
-def completed(lab: Lab, obstacle: Path, failed: Ended) -> Ended:
-    obstacle.rmdir()
-    return lab.sweep()
-
-
-def without_ray(lab: Lab, study: str, capture: pytest.MonkeyPatch) -> Ended:
-    """Run a sweep that has no trial to run, here and now."""
-    capture.setattr(pipeline.sweep, "_run_trials", lambda *arguments: pytest.fail("a trial was run"))
-    with pytest.raises(SystemExit) as exit_:
-        main(study, lab.params)
-    return lab.ended(study, exit_.value.code, "", "")
+def obstacle(lab: Lab, before: list[TrialConfig]) -> Path:
+    """The path of the first trial's program."""
+    return lab.workspace.store.path / "programs" / before[0].id[:2] / f"{before[0].id}.safetensors"
 
 
 @pytest.fixture(scope="module")
-def damaged(lab: Lab, completed: Ended) -> dict[str, str]:
+def damaged(before: list[TrialConfig], failed: Ended) -> dict[str, str]:
     """Damages three trials of the store; by trial, what a check has to say of it."""
-    store = completed.store
-    corrupt, cut, program = (trial.id for trial in lab.trials()[1:])
-    path = store.record_path(corrupt)
+    store = failed.store
+    altered, cut, program = (trial.id for trial in before[1:4])
+    path = store.record_path(altered)
     path.write_text(path.read_text().replace('"steps": 20', '"steps": 21', 1))
     path = store.record_path(cut)
     path.write_bytes(path.read_bytes()[:200])
     path = store.program_path(program)
     path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
     return {
-        corrupt: "its checksum does not match its contents",
+        altered: "its checksum does not match its contents",
         cut: "not readable JSON",
-        program: "but its card",
+        program: "its digest is .*, but its card",
     }
 
 
 @pytest.fixture(scope="module")
-def repaired(lab: Lab, damaged: dict[str, str]) -> Ended:
+def repaired(lab: Lab, before: list[TrialConfig], damaged: dict[str, str]) -> Ended:
+    obstacle(lab, before).rmdir()
     lab.write([8, 12, 16])
     return lab.sweep()
 
 
 @pytest.mark.slow
-def test_a_failed_trial_fails_the_sweep_and_no_other_trial(lab: Lab, failed: Ended) -> None:
-    victim, *others = lab.trials()
+def test_a_failed_trial_fails_the_sweep_and_no_other_trial(before: list[TrialConfig], failed: Ended) -> None:
+    victim, *others = before
     assert failed.status == 1
     assert failed.records() == {trial.id for trial in others}
     assert [entry["trial"] for entry in failed.completion["missing"]] == [victim.id]
-    assert (failed.completion["expected"], failed.completion["finished"]) == (4, 3)
-    assert "first: incomplete, 1 of 4 trials are missing:" in failed.output
+    assert (failed.completion["expected"], failed.completion["finished"]) == (6, 5)
+    assert "first: incomplete, 1 of 6 trials are missing:" in failed.output
     assert "What is done is kept: run the same command again, and only these trials run." in failed.output
-    assert re.search(rf"{victim.id[:12]}: IsADirectoryError: .*python -m pipeline\.trial {victim.id[:12]}", failed.output)
-    assert "3/4 trials done, 0 running, 1 failed" in failed.output
+    said = rf"{victim.id[:12]}: IsADirectoryError: .*python -m pipeline\.trial {victim.id[:12]}"
+    assert re.search(said, failed.output)
+    assert "5/6 trials done, 0 running, 1 failed" in failed.output
     failure = json.loads(failed.files[f"failures/{victim.id}.json"][1])
     assert failure["study"] == "first" and failure["config"] == victim.canonical()
     assert "Traceback" in failure["traceback"] and "save_program" in failure["traceback"]
 
 
 @pytest.mark.slow
-def test_after_the_cause_is_removed_only_the_failed_trial_runs(lab: Lab, failed: Ended, completed: Ended) -> None:
-    victim = lab.trials()[0].id
-    assert completed.status == 0
-    assert "first: 2 cells, 4 trials, 3 in the store, 1 to run" in completed.output
-    assert completed.records() == {trial.id for trial in lab.trials()} == failed.records() | {victim}
-    assert completed.store.check() == []
-    assert not [name for name in completed.files if name.startswith("failures/")]
-    assert completed.completion["missing"] == []
-    kept = {name: file for name, file in failed.files.items() if name.startswith(("trials/", "programs/"))}
-    assert kept.items() <= completed.files.items()  # not written again
+def test_the_next_sweep_runs_exactly_what_failed_what_is_damaged_and_what_is_new(
+    lab: Lab, before: list[TrialConfig], failed: Ended, damaged: dict[str, str], repaired: Ended
+) -> None:
+    assert repaired.status == 0
+    assert "first: 3 cells, 9 trials, 2 in the store, 7 to run" in repaired.output
+    new = {trial.id for trial in lab.trials() if trial.width == 16}
+    assert len(new) == 3 and repaired.records() == {trial.id for trial in before} | new
+    assert repaired.store.check() == []
+    assert not [name for name in repaired.files if name.startswith("failures/")]
+    whole = failed.records() - damaged.keys()
+    kept = {name: file for name, file in failed.files.items() if Path(name).stem in whole}
+    assert len(kept) == 6 and kept.items() <= repaired.files.items()  # record, program and card, not written again
 
 
 @pytest.mark.slow
-def test_the_completion_file_names_every_cell_and_trial(lab: Lab, completed: Ended) -> None:
+def test_damaged_trials_are_named_and_set_aside_and_come_out_the_same(
+    failed: Ended, damaged: dict[str, str], repaired: Ended
+) -> None:
+    for trial, reason in damaged.items():
+        assert re.search(rf"{trial}\S*: {reason}.*; set aside as \S+; its trial runs again", repaired.output)
+        assert len([name for name in repaired.files if re.match(rf"set_aside/{trial}\.[^.]+\.json", name)]) == 1
+        name = f"trials/{trial[:2]}/{trial}.json"
+        assert steady(json.loads(repaired.files[name][1])) == steady(json.loads(failed.files[name][1]))
+    assert repaired.output.count("set aside") == 3
+
+
+@pytest.mark.slow
+def test_the_completion_file_names_every_cell_and_trial(lab: Lab, repaired: Ended) -> None:
     cells = lab.workspace.params.cells("first")
-    assert completed.completion == {
+    assert repaired.completion == {
         "study": "first",
         "cells": [
             {"cell": cell.id, "criterion_value": 0.99, "trials": [trial.id for trial in cell.trials]} for cell in cells
         ],
-        "expected": 4,
-        "finished": 4,
+        "expected": 9,
+        "finished": 9,
         "missing": [],
     }
 
 
 @pytest.mark.slow
-def test_everything_lies_in_the_projects_folder_and_nothing_in_the_working_directory(
-    lab: Lab, completed: Ended
-) -> None:
+def test_everything_lies_in_the_projects_folder_and_nothing_in_the_working_directory(lab: Lab, repaired: Ended) -> None:
     assert list(lab.elsewhere.iterdir()) == []
     assert {path.name for path in lab.params.parent.iterdir()} == {"params.yaml", "kept", "artifacts", "results", "wandb"}
 
 
 @pytest.mark.slow
-def test_each_trial_has_a_run_of_its_own_and_each_finished_cell_one_line(lab: Lab, failed: Ended, completed: Ended) -> None:
-    runs = [path for path in (lab.params.parent / "wandb").iterdir() if path.name.startswith("offline-run-")]
-    assert len(runs) >= 5  # 4 + 1 again
+def test_each_finished_cell_has_one_line_with_its_mean(lab: Lab, failed: Ended, repaired: Ended) -> None:
     for cell in lab.workspace.params.cells("first"):
-        lines = re.findall(rf"  khop k=1, random, residual\+layernorm, H1 L1 m{cell.first.width}: (.*)",
-                           failed.output + completed.output)
-        scores = [completed.store.read(trial.id)["result"]["test_accuracy"] for trial in cell.trials]
-        assert lines == [f"accuracy {sum(scores) / 2:.4g} (2 seeds)"]
+        line = rf"  khop k=1, random, residual\+layernorm, H1 L1 m{cell.first.width}: (.*)"
+        scores = [repaired.store.read(trial.id)["result"]["test_accuracy"] for trial in cell.trials]
+        score = f"accuracy {statistics.mean(scores):.4g} (3 seeds)"
+        # the cell of width 12 had a failed trial at first, that of width 8 lost none, and that of width 16 was not there
+        assert re.findall(line, failed.output) == ([score] if cell.first.width == 8 else [])
+        assert len(re.findall(line, repaired.output)) <= 1
+        assert (re.findall(line, failed.output) + re.findall(line, repaired.output))[-1] == score
 
 
-def ran_in(lab: Lab) -> dict[str, list[str]]:
-    """The trials of each worker process, in order, from the notes of W&B (the last run of each trial)."""
-    processes: dict[str, str] = {}
-    for log in sorted((lab.params.parent / "wandb").glob("offline-run-*/logs/debug.log"), key=os.path.getmtime):
-        text = log.read_text()
-        process, trial = re.search(r"INFO +\S+:(\d+) \[", text), re.search(r"'trial': '([0-9a-f]{64})'", text)
+def ran_in(lab: Lab) -> list[list[str]]:
+    """The trials of each worker process, in order, from the notes of W&B."""
+    processes: dict[str, list[str]] = {}
+    logs = (lab.params.parent / "wandb").glob("offline-run-*/logs/debug.log")
+    for text in sorted(log.read_text() for log in logs):  # a text starts with the time
+        process, trial = re.search(r":(\d+) \[wandb", text), re.search(r"'trial': '([0-9a-f]{64})'", text)
         assert process and trial
-        processes[trial[1]] = process[1]
-    return {process: [trial for trial in processes if processes[trial] == process] for process in processes.values()}
+        processes.setdefault(process[1], []).append(trial[1])
+    return list(processes.values())
+
+
+@pytest.mark.slow
+def test_every_trial_has_a_run_of_its_own(lab: Lab, repaired: Ended) -> None:
+    assert sum(map(len, ran_in(lab))) == 6 + 7
 
 
 @pytest.mark.slow
 def test_a_reused_worker_a_fresh_process_and_no_ray_give_the_same_record(
-    lab: Lab, completed: Ended, tmp_path: Path
+    lab: Lab, repaired: Ended, tmp_path: Path
 ) -> None:
-    first, *reused = max(ran_in(lab).values(), key=len)
+    first, *reused = max(ran_in(lab), key=len)
     assert len(reused) >= 2, "no worker was reused"
     trials = {trial.id: trial for trial in lab.trials()}
     for trial in (first, *reused):
         alone = run_trial(trials[trial], tmp_path / "datasets", tmp_path / "backbones", tmp_path / "p.safetensors", ALONE)
-        assert steady(alone) == steady(completed.store.read(trial))
-    arrays, card = load_arrays(completed.store.program_path(reused[-1]))
+        assert steady(alone) == steady(repaired.store.read(trial))
+    arrays, card = load_arrays(repaired.store.program_path(reused[-1]))
     again, card_again = load_arrays(tmp_path / "p.safetensors")
     assert card == card_again and all((arrays[name] == again[name]).all() for name in arrays)
     process = lab.start("pipeline.trial", reused[-1][:12], "--program", str(tmp_path / "fresh.safetensors"))
     output, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, errors
-    assert steady(json.loads(output)) == steady(completed.store.read(reused[-1]))
+    assert steady(json.loads(output)) == steady(repaired.store.read(reused[-1]))
+
+
+def without_ray(lab: Lab, study: str, monkeypatch: pytest.MonkeyPatch) -> Ended:
+    """Run a sweep that has no trial to run, here and now."""
+    monkeypatch.setattr(pipeline.sweep, "_run_trials", lambda *arguments: pytest.fail("a trial was run"))
+    with pytest.raises(SystemExit) as exit_:
+        main(study, lab.params)
+    return lab.ended(study, exit_.value.code, "", "")
 
 
 @pytest.mark.slow
-def test_a_second_sweep_runs_nothing(lab: Lab, completed: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_sweep_runs_nothing(lab: Lab, repaired: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
     again = without_ray(lab, "first", monkeypatch)
     assert again.status == 0
-    assert again.files == completed.files
-    assert again.completion == completed.completion
+    assert again.files == repaired.files
+    assert again.completion == repaired.completion
 
 
 @pytest.mark.slow
 def test_a_trial_of_two_studies_is_trained_once(
-    lab: Lab, completed: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lab: Lab, repaired: Ended, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     second = without_ray(lab, "second", monkeypatch)
     assert second.status == 0
-    assert second.files == completed.files
-    assert (second.completion["study"], second.completion["finished"]) == ("second", 2)
+    assert second.files == repaired.files
+    assert (second.completion["study"], second.completion["finished"]) == ("second", 3)
     assert capsys.readouterr().out.splitlines() == [
-        "second: 1 cells, 2 trials, 2 in the store, 0 to run",
-        "second: all 2 trials are in the store",
+        "second: 1 cells, 3 trials, 3 in the store, 0 to run",
+        "second: all 3 trials are in the store",
     ]
-
-
-@pytest.mark.slow
-def test_damaged_trials_are_named_set_aside_and_run_again_with_the_new_ones_of_a_wider_grid(
-    lab: Lab, completed: Ended, damaged: dict[str, str], repaired: Ended
-) -> None:
-    assert repaired.status == 0
-    for trial, reason in damaged.items():
-        assert re.search(rf"{trial}\S*: .*{reason}.*; set aside as \S+; its trial runs again", repaired.output)
-        assert len([name for name in repaired.files if re.match(rf"set_aside/{trial}\.[^.]+\.json", name)]) == 1
-        assert steady(json.loads(repaired.files[f"trials/{trial[:2]}/{trial}.json"][1])) == steady(
-            json.loads(completed.files[f"trials/{trial[:2]}/{trial}.json"][1])
-        )
-    assert "first: 3 cells, 6 trials, 1 in the store, 5 to run" in repaired.output
-    (whole,) = completed.records() - damaged.keys()
-    assert whole not in repaired.output
-    for name in (f"trials/{whole[:2]}/{whole}.json", f"programs/{whole[:2]}/{whole}.safetensors"):
-        assert repaired.files[name] == completed.files[name]
-    new = {trial.id for trial in lab.trials() if trial.width == 16}
-    assert len(new) == 2 and repaired.records() == completed.records() | new
-    assert repaired.store.check() == []
 
 
 @pytest.mark.slow
@@ -357,7 +357,7 @@ def test_no_process_of_a_sweep_outlives_it(lab: Lab, repaired: Ended) -> None:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended]:
     """A sweep of four trials, two at a time, which is interrupted as soon as there is a record."""
     lab = Lab(tmp_path_factory.mktemp("interrupted"))
-    lab.write([8, 12], max(1, ALONE // 2), 2_000, 1_000)
+    lab.write([8, 12], seeds=[0, 1], cpus=max(1, ALONE // 2), steps=2_000, epoch=1_000)
     store = lab.workspace.store
 
     def interrupt(process: "subprocess.Popen[str]") -> None:
