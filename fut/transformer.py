@@ -7,7 +7,7 @@ The blocks are pre-norm and the attention causal.  With all components off, one 
     X ← Σ_h softmax(X R_Q^h (X R_K^h)ᵀ / √k) X R_V^h
 
 `residual` adds X to it, `layernorm` normalises (without affine parameters) what each block reads and the end of the
-stack, and `mlp` follows each attention by a block X ← GELU(X W_in) W_out, with its own residual where that is on.
+stack, and `mlp` follows each attention by a block X ← ReLU(X W_in) W_out, with its own residual where that is on.
 """
 
 import math
@@ -89,7 +89,7 @@ class Transformer(nn.Module):
 
     def _feed_forward(self, h: Tensor, layer: int) -> Tensor:
         stored = 0 if self.tied else layer
-        return F.gelu(h @ self.mlp_in[stored]) @ self.mlp_out[stored]
+        return F.relu(h @ self.mlp_in[stored]) @ self.mlp_out[stored]
 
     def frozen_digest(self) -> str:
         """SHA-256 of every frozen tensor: the same before and after training, or something moved."""

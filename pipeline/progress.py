@@ -138,4 +138,5 @@ def describe(cell: Cell) -> str:
     task = {"khop": lambda: f"khop k={config.task.hops}", "simulate": lambda: f"simulate d={config.task.target_dim}"}
     name = task.get(config.task.name, lambda: config.task.name)()
     trains = "" if config.trainable in ("program", "all") else f", only the {config.trainable} trains"
-    return f"{name}, {config.backbone.kind}, {config.components}, H{config.heads} L{config.layers} m{config.width}{trains}"
+    shape = f"H{config.heads} L{config.layers} m{config.width}"
+    return f"{name}, {config.backbone.kind}, {config.components}, {shape}{trains}"

@@ -49,8 +49,10 @@ def trainable(point: dict[str, int], trials: list[tuple[str, dict[str, Any]]], j
     """
     trial, values = trials[point["trial"]]
     config = TrialConfig.model_validate(values)
-    if config.id != trial:
-        raise RuntimeError("the code of fut was changed after the sweep started; start the sweep again")
     store = Store(job.store)
+    if config.id != trial:
+        error = RuntimeError("the code of fut was changed after the sweep started; start the sweep again")
+        store.write_failure(trial, job.study, values, error, "")
+        raise error
     record = store.read(config.id) if store.has(config.id) else run_and_store(config, job)
     tune.report({"trial": config.id, **record["result"]})

@@ -35,8 +35,10 @@ def check(folder: Path) -> str:
     tables = {name: analysis.load(name, folder) for name in KEYS}
     for name, keys in KEYS.items():
         table, copy = tables[name], pd.read_csv(folder / f"{name}.csv")
-        expect(len(copy) == len(table) and list(copy.columns) == list(table.columns),
-               f"{name}.csv is no copy of {name}.parquet: {copy.shape}, {table.shape} rows and columns")
+        expect(
+            len(copy) == len(table) and list(copy.columns) == list(table.columns),
+            f"{name}.csv is no copy of {name}.parquet: {copy.shape}, {table.shape} rows and columns",
+        )
         for key in keys:
             expect(bool(table[key].notna().all()), f"{name}.{key} has empty fields")
             expect(bool(copy[key].notna().all()), f"{name}.csv: {key} has empty fields")
@@ -44,8 +46,10 @@ def check(folder: Path) -> str:
     expect(tables["failures"].empty, f"{len(tables['failures'])} failures: {list(tables['failures']['error'])[:3]}")
 
     found = list(zip(trials["study"], trials["trial"], strict=True))
-    expect(len(found) == len(wanted) and set(found) == wanted.keys(),
-           f"trials has {len(found)} rows, {len(set(found) & wanted.keys())} of them in the grid, which has {len(wanted)}")
+    expect(
+        len(found) == len(wanted) and set(found) == wanted.keys(),
+        f"trials has {len(found)} rows, {len(set(found) & wanted.keys())} of them in the grid, which has {len(wanted)}",
+    )
     for row in trials.itertuples():
         trial = wanted[row.study, row.trial]
         same = (row.width, row.seed, row.heads, row.layers, row.learning_rate) == (
@@ -55,12 +59,16 @@ def check(folder: Path) -> str:
         expect(pd.notna(metric) or row.stop_reason == "diverged", f"trial {row.trial} has no {row.criterion_metric}")
 
     points = list(zip(curves["study"], curves["cell"], strict=True))
-    expect(len(points) == len(cells) and set(points) == cells.keys(),
-           f"curves has {len(points)} rows, and the grid {len(cells)} cells")
+    expect(
+        len(points) == len(cells) and set(points) == cells.keys(),
+        f"curves has {len(points)} rows, and the grid {len(cells)} cells",
+    )
     expect(bool((curves["n"] == 3).all()), "a curve's point is not the mean of 3 seeds")
     distinct = trials.drop_duplicates("trial")
-    expect(len(epochs) == distinct["epochs"].sum() and set(epochs["trial"]) == set(distinct["trial"]),
-           f"epochs has {len(epochs)} rows, and the trials have {distinct['epochs'].sum()} epochs")
+    expect(
+        len(epochs) == distinct["epochs"].sum() and set(epochs["trial"]) == set(distinct["trial"]),
+        f"epochs has {len(epochs)} rows, and the trials have {distinct['epochs'].sum()} epochs",
+    )
     for study in params.run:
         picture = folder.parent / "figures" / f"{study}.png"
         expect(picture.is_file() and picture.read_bytes()[:4] == b"\x89PNG", f"{picture} is no picture")

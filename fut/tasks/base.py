@@ -33,7 +33,7 @@ class Task(BaseModel):
     name: str
     data_seed: int = Field(0, ge=0, description="seed of the dataset, shared by all trials")
     train_size: int = Field(50_000, ge=1, description="training sequences")
-    val_size: int = Field(2_000, ge=1, description="validation sequences")
+    val_size: int = Field(1_000, ge=1, description="validation sequences")
     test_size: int = Field(4_000, ge=1, description="test sequences")
 
     metric: ClassVar[Literal["accuracy", "nmse"]]

@@ -48,7 +48,7 @@ def oracle(config: TrialConfig, model: Transformer, arrays: dict, inputs: np.nda
         if "mlp" in config.components:
             at = 0 if held["mlp_in"].shape[0] == 1 else layer
             inner = norm(x) @ held["mlp_in"][at]
-            inner = np.array([[0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in inner])
+            inner = np.array([[max(v, 0.0) for v in row] for row in inner])
             added = inner @ held["mlp_out"][at]
             x = x + added if "residual" in config.components else added
     return norm(x) @ held["unembedding"]

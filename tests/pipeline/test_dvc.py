@@ -169,8 +169,8 @@ def test_the_sweep_of_a_study_depends_on_no_other_study(tiny: Path, finish: Any,
             finish(workspace.store, trial)
     completions = []
     for seeds in ("[0]", "[5, 6]"):
-        text = tiny.read_text()
-        tiny.write_text(text[: text.index("  other:")] + re.sub(r"seeds: \[.*?\]", f"seeds: {seeds}", text[text.index("  other:") :]))
+        own, other = tiny.read_text().split("  other:")
+        tiny.write_text(f"{own}  other:" + re.sub(r"seeds: \[.*?\]", f"seeds: {seeds}", other))
         with pytest.raises(SystemExit) as exit_:
             pipeline.sweep.main("tiny", tiny)
         assert exit_.value.code == 0

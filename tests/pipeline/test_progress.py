@@ -33,7 +33,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class Followed:
     """A sweep of two cells of two seeds, without Tune: trial `number` of it starts, reports, ends or fails."""
 
-    def __init__(self, tiny: Path, stored: int = 0, terminal: bool = False, costs: tuple[float, ...] = (1, 1, 1, 1)) -> None:
+    def __init__(
+        self, tiny: Path, stored: int = 0, terminal: bool = False, costs: tuple[float, ...] = (1, 1, 1, 1)
+    ) -> None:
         self.cells = load_params(tiny).cells("tiny")
         self.ids = [trial.id for cell in self.cells for trial in cell.trials]
         self.file = io.StringIO()
@@ -63,7 +65,15 @@ def result(score: float | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (59.4, "59s"), (59.6, "1m 00s"), (60, "1m 00s"), (3_599, "59m 59s"), (3_600, "1h 00m"), (90_061, "25h 01m")],
+    [
+        (0, "0s"),
+        (59.4, "59s"),
+        (59.6, "1m 00s"),
+        (60, "1m 00s"),
+        (3_599, "59m 59s"),
+        (3_600, "1h 00m"),
+        (90_061, "25h 01m"),
+    ],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text

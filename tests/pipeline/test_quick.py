@@ -69,9 +69,7 @@ def test_a_fault_of_the_store_is_said_without_a_traceback(
         main("tiny", stored.params_path, tmp_path / "made")
 
 
-def test_an_unknown_study_ends_with_status_2(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_study_ends_with_status_2(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main("tinny", tiny, tmp_path / "made")
     assert exit_.value.code == 2

@@ -41,7 +41,9 @@ def never(*arguments: Any) -> Any:
     pytest.fail("a trial was run")
 
 
-def test_a_trial_leaves_its_record_and_its_program(config: TrialConfig, job: Job, reports: list[dict[str, Any]]) -> None:
+def test_a_trial_leaves_its_record_and_its_program(
+    config: TrialConfig, job: Job, reports: list[dict[str, Any]]
+) -> None:
     trainable({"trial": 1}, [("another", {}), (config.id, config.canonical())], job)
     store = Store(job.store)
     record = store.read(config.id)
@@ -66,6 +68,7 @@ def test_other_code_than_the_sweeps_is_refused(
     with pytest.raises(RuntimeError, match="code of fut was changed after the sweep started; start the sweep again"):
         trainable({"trial": 0}, [("0" * 64, config.canonical())], job)
     assert reports == [] and Store(job.store).ids() == set()
+    assert Store(job.store).failures()["0" * 64]["message"].startswith("the code of fut was changed")
 
 
 def test_a_fault_leaves_its_traceback_and_a_success_removes_it(config: TrialConfig, job: Job) -> None:
