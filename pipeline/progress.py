@@ -38,8 +38,14 @@ class Progress(Callback):
         console: where to write.
     """
 
-    def __init__(self, study: str, cells: Iterable[Cell], results: Mapping[str, dict[str, Any]],
-                 costs: Mapping[str, float], console: Console) -> None:
+    def __init__(
+        self,
+        study: str,
+        cells: Iterable[Cell],
+        results: Mapping[str, dict[str, Any]],
+        costs: Mapping[str, float],
+        console: Console,
+    ) -> None:
         self.study, self.console, self.costs = study, console, costs
         self.missing = list(costs)
         self.results = dict(results)
@@ -64,8 +70,12 @@ class Progress(Callback):
 
     def line(self) -> str:
         """Done of expected, running, failed, elapsed, time left."""
-        parts = [f"{self.study}: {len(self.results)}/{len(self.cells)} trials done", f"{len(self.running)} running",
-                 f"{len(self.failed)} failed", f"elapsed {duration(time.monotonic() - self.started)}"]
+        parts = [
+            f"{self.study}: {len(self.results)}/{len(self.cells)} trials done",
+            f"{len(self.running)} running",
+            f"{len(self.failed)} failed",
+            f"elapsed {duration(time.monotonic() - self.started)}",
+        ]
         if (left := self.seconds_left()) is not None:
             parts.append(f"about {duration(left)} left")
         return ", ".join(parts)
@@ -82,7 +92,9 @@ class Progress(Callback):
         self.running.add(trial.trial_id)
         self._tell()
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         """A trial has reported its result."""
         if "trial" in result:
             self.results[result["trial"]] = result
@@ -135,8 +147,8 @@ class Progress(Callback):
 def describe(cell: Cell) -> str:
     """A cell in a few words: task, backbone, components and shape."""
     config = cell.first
-    task = {"khop": lambda: f"khop k={config.task.hops}", "simulate": lambda: f"simulate d={config.task.target_dim}"}
-    name = task.get(config.task.name, lambda: config.task.name)()
+    symbol, field = {"khop": ("k", "hops"), "simulate": ("d", "target_dim")}.get(config.task.name, ("", ""))
+    name = f"{config.task.name} {symbol}={getattr(config.task, field)}" if field else config.task.name
     trains = "" if config.trainable in ("program", "all") else f", only the {config.trainable} trains"
     shape = f"H{config.heads} L{config.layers} m{config.width}"
     return f"{name}, {config.backbone.kind}, {config.components}, {shape}{trains}"

@@ -1,6 +1,7 @@
 """The stage of a study: run the trials that the store does not hold yet, on all cores, with Ray Tune."""
 
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -53,8 +54,10 @@ def run_sweep(workspace: Workspace, study: str, console: Console) -> int:
     known = {trial: store.read(trial)["result"] for trial in expected if store.has(trial)}
     costs = {trial: effort(config) for trial, config in expected.items() if trial not in known}
     missing = sorted(costs, key=lambda trial: (-costs[trial], trial))  # the long ones first: no core waits for the last
-    console.print(f"{study}: {len(cells)} cells, {len(expected)} trials, {len(known)} in the store, "
-                  f"{len(missing)} to run", highlight=False)
+    console.print(
+        f"{study}: {len(cells)} cells, {len(expected)} trials, {len(known)} in the store, {len(missing)} to run",
+        highlight=False,
+    )
     interrupted = False
     if missing:
         progress = Progress(study, cells, known, {trial: costs[trial] for trial in missing}, console)
@@ -70,13 +73,27 @@ def _run_trials(workspace: Workspace, study: str, trials: list[TrialConfig], pro
     """Run trials with Ray Tune, on a cluster of our own unless params name one."""
     params = workspace.params
     tracking = Tracking(params.wandb.project, decide_mode(params.wandb.mode), workspace.root)
-    job = Job(study, workspace.store.path, workspace.datasets, workspace.backbones, params.cpus_per_trial,
-              params.gpus_per_trial, tracking)
+    job = Job(
+        study,
+        workspace.store.path,
+        workspace.datasets,
+        workspace.backbones,
+        params.cpus_per_trial,
+        params.gpus_per_trial,
+        tracking,
+    )
     os.environ |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
-    own: dict[str, Any] = {"num_cpus": os.cpu_count(), "object_store_memory": OBJECT_STORE_BYTES,
-                           "include_dashboard": False}
-    ray.init(address=params.ray_address, log_to_driver=False, logging_level="error",
-             **(own if params.ray_address == "local" else {}))
+    own: dict[str, Any] = {
+        "num_cpus": os.cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    ray.init(
+        address=params.ray_address,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        **(own if params.ray_address == "local" else {}),
+    )
 
     def name(trial: Any) -> str:
         return trials[trial.config["trial"]].id[:12]
@@ -85,13 +102,16 @@ def _run_trials(workspace: Workspace, study: str, trials: list[TrialConfig], pro
         try:
             tune.Tuner(
                 tune.with_resources(
-                    tune.with_parameters(trainable, trials=[(trial.id, trial.canonical()) for trial in trials], job=job),
+                    tune.with_parameters(
+                        trainable, trials=[(trial.id, trial.canonical()) for trial in trials], job=job
+                    ),
                     {"cpu": params.cpus_per_trial, "gpu": params.gpus_per_trial},
                 ),
                 param_space={"trial": tune.grid_search(list(range(len(trials))))},
                 tune_config=tune.TuneConfig(
                     reuse_actors=True,  # a worker's start and imports cost as much as a short trial
-                    trial_name_creator=name, trial_dirname_creator=name,
+                    trial_name_creator=name,
+                    trial_dirname_creator=name,
                 ),
                 run_config=tune.RunConfig(name=study, storage_path=scratch, verbose=0, callbacks=[progress]),
             ).fit()
@@ -118,14 +138,26 @@ def _close(workspace: Workspace, study: str, cells: list[Cell], interrupted: boo
     """Compare the finished trials with the expected ones, and say what is missing, why, and what to do."""
     store = workspace.store
     failures = store.failures()
-    missing = [{"trial": trial.id, "reason": _reason(trial.id, failures, interrupted)}
-               for cell in cells for trial in cell.trials if not store.has(trial.id)]
+    missing = [
+        {"trial": trial.id, "reason": _reason(trial.id, failures, interrupted)}
+        for cell in cells
+        for trial in cell.trials
+        if not store.has(trial.id)
+    ]
     expected = sum(len(cell.trials) for cell in cells)
     content = {
         "study": study,
-        "cells": [{"cell": cell.id, "criterion_value": workspace.params.studies[study].criterion_for(cell.first.task),
-                   "trials": [trial.id for trial in cell.trials]} for cell in cells],
-        "expected": expected, "finished": expected - len(missing), "missing": missing,
+        "cells": [
+            {
+                "cell": cell.id,
+                "criterion_value": workspace.params.studies[study].criterion_for(cell.first.task),
+                "trials": [trial.id for trial in cell.trials],
+            }
+            for cell in cells
+        ],
+        "expected": expected,
+        "finished": expected - len(missing),
+        "missing": missing,
     }
     write_atomically(workspace.sweep(study), (json.dumps(content, indent=1) + "\n").encode())
     if not missing:
@@ -149,7 +181,8 @@ def _reason(trial: str, failures: Mapping[str, dict[str, Any]], interrupted: boo
 
 def main(
     study: Annotated[str, typer.Argument(help="the study to run")],
-    params: ParamsOption = PARAMS, workspace: WorkspaceOption = None,
+    params: ParamsOption = PARAMS,
+    workspace: WorkspaceOption = None,
 ) -> None:
     """Run the trials of a study that the store does not hold yet."""
     opened = Workspace.open(params, workspace)

@@ -76,7 +76,11 @@ def trial_row(record: Record, cell: StudyCell) -> dict[str, Any]:
     digests, environment, references = record["digests"], record["environment"], record["references"]
     task = TASKS[config["task"]["name"]].model_validate(config["task"])
     switches = config["components"].split("+")
+    backbone = {  # a gain of an MLP that is off makes no other curve
+        name: value for name, value in config["backbone"].items() if name != "mlp_gain" or "mlp" in switches
+    }
     curve = {name: value for name, value in config.items() if name not in ("seed", "learning_rate", "width")}
+    curve["backbone"] = backbone
     known = [name for name in schema.TRIALS.names if name.startswith("reference_")]
     return {
         "trial": record["trial"],

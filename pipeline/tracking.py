@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import wandb
 
@@ -76,13 +76,25 @@ def tracked(config: TrialConfig, study: str, tracking: Tracking) -> Iterator[Tra
     switches = {name: config.has(name) for name in ("residual", "layernorm", "mlp")}
     recipe = config.recipe.model_dump(exclude={"kind", "seed", "unembedding"}, exclude_none=True)
     run = wandb.init(
-        project=tracking.project, mode=tracking.mode, dir=tracking.folder, id=None, name=config.id[:12], group=study,
-        job_type="trial", tags=[config.task.name, config.backbone.kind, config.components],
+        project=tracking.project,
+        mode=cast(Any, tracking.mode),
+        dir=tracking.folder,
+        id=None,
+        name=config.id[:12],
+        group=study,
+        job_type="trial",
+        tags=[config.task.name, config.backbone.kind, config.components],
         config={**flat(config.canonical()), **recipe, **switches, "study": study, "trial": config.id},
         reinit="create_new",  # a reused worker's next trial must not land in the last one's run
         settings=wandb.Settings(
-            console="off", silent=True, x_disable_stats=True, x_disable_meta=True, disable_git=True, disable_code=True,
-            init_timeout=60, finish_timeout=60,
+            console="off",
+            silent=True,
+            x_disable_stats=True,
+            x_disable_meta=True,
+            disable_git=True,
+            disable_code=True,
+            init_timeout=60,
+            finish_timeout=60,
         ),
     )
     code = 1

@@ -27,8 +27,12 @@ def find(workspace: Workspace, prefix: str) -> TrialConfig:
     Raises:
         LookupError: none, or several, begin so.
     """
-    known = {trial.id: trial for name in workspace.params.studies
-             for cell in workspace.params.cells(name) for trial in cell.trials}
+    known = {
+        trial.id: trial
+        for name in workspace.params.studies
+        for cell in workspace.params.cells(name)
+        for trial in cell.trials
+    }
     store = workspace.store
     matching = {trial: known[trial] for trial in known if trial.startswith(prefix)}
     for trial in store.ids() - known.keys():
@@ -61,10 +65,17 @@ def parse(text: str) -> TrialConfig:
 
 
 def main(
-    trial: Annotated[str, typer.Argument(help="a trial's id, or its first letters; or its configuration, as YAML, JSON "
-                                              "or a file of either")],
-    params: ParamsOption = PARAMS, workspace: WorkspaceOption = None,
-    program: Annotated[Path | None, typer.Option(help="where to write the program; default: trial-ID.safetensors")] = None,
+    trial: Annotated[
+        str,
+        typer.Argument(
+            help="a trial's id, or its first letters; or its configuration, as YAML, JSON or a file of either"
+        ),
+    ],
+    params: ParamsOption = PARAMS,
+    workspace: WorkspaceOption = None,
+    program: Annotated[
+        Path | None, typer.Option(help="where to write the program; default: trial-ID.safetensors")
+    ] = None,
 ) -> None:
     """Run a trial again, whether the store has it or not, and print its record; the store is left alone."""
     opened = Workspace.open(params, workspace)
@@ -75,12 +86,21 @@ def main(
 
     def say(row: Epoch) -> None:
         metric = row["val_accuracy"] if config.task.metric == "accuracy" else row["val_nmse"]
-        typer.echo(f"epoch {row['epoch']}: training loss {row['train_loss']}, validation {config.task.metric} {metric}",
-                   err=True)
+        typer.echo(
+            f"epoch {row['epoch']}: training loss {row['train_loss']}, validation {config.task.metric} {metric}",
+            err=True,
+        )
 
     target = program or Path(f"trial-{config.id[:12]}.safetensors")
-    record: dict[str, Any] = run_trial(config, opened.datasets, opened.backbones, target.absolute(),
-                                       opened.params.cpus_per_trial, opened.params.gpus_per_trial, say)
+    record: dict[str, Any] = run_trial(
+        config,
+        opened.datasets,
+        opened.backbones,
+        target.absolute(),
+        opened.params.cpus_per_trial,
+        opened.params.gpus_per_trial,
+        say,
+    )
     print(json.dumps(record, indent=1))
 
 

@@ -35,10 +35,12 @@ def run_and_store(config: TrialConfig, job: Job) -> dict[str, Any]:
             store.write(record)  # before W&B can fail
             run.summarise(record)
     except Exception as error:
-        store.write_failure(config.id, job.study, config.canonical(), error, traceback.format_exc())
-        raise
+        if not store.has(config.id):  # else only W&B failed, and the numbers are safe
+            store.write_failure(config.id, job.study, config.canonical(), error, traceback.format_exc())
+            raise
+        traceback.print_exc()
     store.clear_failure(config.id)
-    return record
+    return store.read(config.id)
 
 
 def trainable(point: dict[str, int], trials: list[tuple[str, dict[str, Any]]], job: Job) -> None:

@@ -53,8 +53,8 @@ class Sparse(BackboneConfig):
                 []
                 if shape.width >= smallest
                 else [
-                    f"width: {shape.width} is below the smallest tree of layout {self.layout!r} with {shape.heads} heads "
-                    f"and {shape.layers} layers{leaves}: take at least {smallest}"
+                    f"width: {shape.width} is below the smallest tree of layout {self.layout!r} with {shape.heads} "
+                    f"heads and {shape.layers} layers{leaves}: take at least {smallest}"
                 ]
             )
         if out_dim < needed:

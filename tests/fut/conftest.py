@@ -15,10 +15,22 @@ def trial():
     """A function that makes a small trial; keywords replace its fields."""
 
     def make(**fields) -> TrialConfig:
-        return TrialConfig(**({
-            "task": KHOP, "backbone": {"kind": "random"}, "components": "residual+layernorm", "heads": 1, "layers": 2,
-            "width": 16, "learning_rate": 0.01, "seed": 0, "training": TRAINING,
-        } | fields))
+        return TrialConfig(
+            **(
+                {
+                    "task": KHOP,
+                    "backbone": {"kind": "random"},
+                    "components": "residual+layernorm",
+                    "heads": 1,
+                    "layers": 2,
+                    "width": 16,
+                    "learning_rate": 0.01,
+                    "seed": 0,
+                    "training": TRAINING,
+                }
+                | fields
+            )
+        )
 
     return make
 
@@ -26,5 +38,8 @@ def trial():
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Path]:
     """Where `run_trial` keeps things."""
-    return {"datasets": tmp_path / "datasets", "backbones": tmp_path / "backbones",
-            "program": tmp_path / "program.safetensors"}
+    return {
+        "datasets": tmp_path / "datasets",
+        "backbones": tmp_path / "backbones",
+        "program": tmp_path / "program.safetensors",
+    }

@@ -61,8 +61,16 @@ def test_code_digest_sees_changes_in_what_is_imported_and_in_nothing_else(packag
     assert code_digest(["toy.a"]) != before
 
 
-@pytest.mark.parametrize("one, other", [("x = 1", "x = True"), ("x = 1", "x = 1.0"), ("x = '1'", "x = 1"),
-                                        ("x = a - b", "x = b - a"), ("x = 'a'", "x = b'a'")])
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("x = 1", "x = True"),
+        ("x = 1", "x = 1.0"),
+        ("x = '1'", "x = 1"),
+        ("x = a - b", "x = b - a"),
+        ("x = 'a'", "x = b'a'"),
+    ],
+)
 def test_code_digest_tells_constants_apart(package, one: str, other: str) -> None:
     package(c=one)
     before = code_digest(["toy.c"])

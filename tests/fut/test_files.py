@@ -9,8 +9,11 @@ import pytest
 from fut import files
 
 ARRAYS = {
-    "floats": np.arange(6, dtype=np.float32).reshape(2, 3), "turned": np.arange(6).reshape(2, 3).T,
-    "empty": np.zeros((0, 3), np.int8), "flags": np.array([True, False]), "scalar": np.array(2.5),
+    "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "turned": np.arange(6).reshape(2, 3).T,
+    "empty": np.zeros((0, 3), np.int8),
+    "flags": np.array([True, False]),
+    "scalar": np.array(2.5),
 }
 
 
@@ -127,6 +130,8 @@ def test_setting_aside_moves_file_and_card(path):
     aside = files.set_aside(path)
     assert aside.read_bytes() == content and not path.exists() and not files.card_path(path).exists()
     assert sorted(p.name for p in path.parent.iterdir()) == [
-        "thing.safetensors.set_aside", "thing.safetensors.set_aside.json"]
+        "thing.safetensors.set_aside",
+        "thing.safetensors.set_aside.json",
+    ]
     files.set_aside(path)  # nothing there: nothing happens
     assert aside.read_bytes() == content

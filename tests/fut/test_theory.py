@@ -40,10 +40,18 @@ def test_sufficient_widths_count_the_conditions(heads, layers, residual, tied):
 @pytest.mark.parametrize(
     ("heads", "layers", "d", "residual", "tied", "n", "n_eu"),
     [  # k = p = d; measured thresholds of exact programs
-        (1, 1, 4, False, False, 12, 8), (1, 4, 4, False, False, 36, 32), (2, 2, 4, False, False, 64, 48),
-        (2, 3, 4, False, False, 144, 112), (2, 2, 3, True, False, 75, 48), (3, 3, 3, False, False, 315, None),
-        (2, 4, 3, False, False, 228, None), (2, 3, 4, True, False, 316, None), (3, 3, 3, True, False, 570, None),
-        (2, 4, 3, True, False, 723, None), (2, 3, 3, True, True, 129, None), (2, 3, 3, False, True, 108, None),
+        (1, 1, 4, False, False, 12, 8),
+        (1, 4, 4, False, False, 36, 32),
+        (2, 2, 4, False, False, 64, 48),
+        (2, 3, 4, False, False, 144, 112),
+        (2, 2, 3, True, False, 75, 48),
+        (3, 3, 3, False, False, 315, None),
+        (2, 4, 3, False, False, 228, None),
+        (2, 3, 4, True, False, 316, None),
+        (3, 3, 3, True, False, 570, None),
+        (2, 4, 3, True, False, 723, None),
+        (2, 3, 3, True, True, 129, None),
+        (2, 3, 3, False, True, 108, None),
     ],
 )
 def test_measured_widths(heads, layers, d, residual, tied, n, n_eu):

@@ -1,11 +1,11 @@
 """The training loop: what moves, in which order batches come, and when it ends."""
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fut.backbones import build
@@ -23,8 +23,8 @@ def test_batches_are_whole_passes_in_an_order_of_the_seed() -> None:
     order = BatchOrder(10, 3, 4, seed=0)
     epochs = [[batch.tolist() for batch in order] for _ in range(3)]
     assert all(len(epoch) == 4 for epoch in epochs)
-    batches = sum(epochs, [])
-    passes = [sum(batches[start : start + 3], []) for start in range(0, 12, 3)]  # nine of ten rows a pass
+    batches = list(chain(*epochs))
+    passes = [list(chain(*batches[start : start + 3])) for start in range(0, 12, 3)]  # nine of ten rows a pass
     assert all(len(set(rows)) == 9 and set(rows) <= set(range(10)) for rows in passes)
     assert len({tuple(rows) for rows in passes}) == 4
     assert [batch.tolist() for batch in BatchOrder(10, 3, 12, seed=0)] == batches
@@ -35,8 +35,9 @@ def test_a_batch_larger_than_the_split_is_the_split() -> None:
     assert sorted(next(iter(BatchOrder(5, 64, 1, seed=0))).tolist()) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("trainable, kind", [("program", "random"), ("embedding", "random"), ("unembedding", "sparse"),
-                                             ("all", "trained")])
+@pytest.mark.parametrize(
+    "trainable, kind", [("program", "random"), ("embedding", "random"), ("unembedding", "sparse"), ("all", "trained")]
+)
 def test_what_trains_moves_and_nothing_else(trial, trainable, kind) -> None:
     config = trial(trainable=trainable, backbone={"kind": kind}, components="residual+layernorm+mlp", width=20)
     model, examples = prepared(config)
@@ -102,16 +103,21 @@ def scripted(trial, monkeypatch, metrics, losses=None, task="khop"):
     script = iter(metrics)
     monkeypatch.setattr(ProgramTraining, "_measure", lambda self: (1.0, {"accuracy": next(script)}))
     if losses:
-        monkeypatch.setattr(type(config.task), "loss", lambda self, outputs, labels: outputs.sum() * 0 + losses(outputs))
+        monkeypatch.setattr(
+            type(config.task), "loss", lambda self, outputs, labels: outputs.sum() * 0 + losses(outputs)
+        )
     return train(config, model, examples)
 
 
-@pytest.mark.parametrize("metrics, epochs, reason", [
-    ([0.999, 0.5, 0.999, 0.5, 0.999, 0.5, 0], 6, "budget"),  # never twice running
-    ([0.5, 0.999, 1.0, 0], 3, "solved"),
-    ([0.999, 0.999, 0], 2, "solved"),
-    ([0.998, 0.998, 0.998, 0.998, 0.998, 0.998, 0], 6, "budget"),
-])
+@pytest.mark.parametrize(
+    "metrics, epochs, reason",
+    [
+        ([0.999, 0.5, 0.999, 0.5, 0.999, 0.5, 0], 6, "budget"),  # never twice running
+        ([0.5, 0.999, 1.0, 0], 3, "solved"),
+        ([0.999, 0.999, 0], 2, "solved"),
+        ([0.998, 0.998, 0.998, 0.998, 0.998, 0.998, 0], 6, "budget"),
+    ],
+)
 def test_early_stop_needs_the_bound_twice_running(trial, monkeypatch, metrics, epochs, reason) -> None:
     outcome = scripted(trial, monkeypatch, metrics)
     assert (len(outcome.epochs), outcome.stop_reason) == (epochs, reason)
@@ -138,16 +144,26 @@ def test_training_learns(trial) -> None:
 
 
 def test_a_trial_outside_slurm_is_not_run_as_a_part_of_it(trial, monkeypatch) -> None:
-    for name, value in {"SLURM_NTASKS": "4", "SLURM_JOB_NAME": "job", "SLURM_PROCID": "1", "SLURM_LOCALID": "1",
-                        "SLURM_NODEID": "0", "SLURM_NODELIST": "a,b"}.items():
+    for name, value in {
+        "SLURM_NTASKS": "4",
+        "SLURM_JOB_NAME": "job",
+        "SLURM_PROCID": "1",
+        "SLURM_LOCALID": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_NODELIST": "a,b",
+    }.items():
         monkeypatch.setenv(name, value)
     model, examples = prepared(trial())
     assert len(train(trial(), model, examples).epochs) == 2
 
 
 def test_simulate_reports_nmse(trial) -> None:
-    config = trial(task={"name": "simulate", "target_dim": 2, "train_size": 100, "val_size": 50, "test_size": 50},
-                   components="attention", heads=1, layers=1)
+    config = trial(
+        task={"name": "simulate", "target_dim": 2, "train_size": 100, "val_size": 50, "test_size": 50},
+        components="attention",
+        heads=1,
+        layers=1,
+    )
     model, examples = prepared(config)
     outcome = train(config, model, examples)
     with torch.no_grad():

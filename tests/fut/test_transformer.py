@@ -16,8 +16,20 @@ SIMULATE = {"name": "simulate", "target_dim": 2, "length": 5}
 
 
 def trial(**fields) -> TrialConfig:
-    return TrialConfig(**({"task": KHOP, "backbone": {"kind": "random"}, "heads": 2, "layers": 2, "width": 8,
-                           "learning_rate": 0.01, "seed": 0} | fields))
+    return TrialConfig(
+        **(
+            {
+                "task": KHOP,
+                "backbone": {"kind": "random"},
+                "heads": 2,
+                "layers": 2,
+                "width": 8,
+                "learning_rate": 0.01,
+                "seed": 0,
+            }
+            | fields
+        )
+    )
 
 
 def oracle(config: TrialConfig, model: Transformer, arrays: dict, inputs: np.ndarray) -> np.ndarray:
@@ -57,11 +69,16 @@ def oracle(config: TrialConfig, model: Transformer, arrays: dict, inputs: np.nda
 CASES = [
     {"backbone": {"kind": kind, **more}, "components": components, "task": task, "width": width}
     for kind, more, width in [
-        ("random", {}, 8), ("random", {"values": "full", "qk_dim": 3, "value_gain": 0.5}, 7), ("random", {"tied": True}, 8),
+        ("random", {}, 8),
+        ("random", {"values": "full", "qk_dim": 3, "value_gain": 0.5}, 7),
+        ("random", {"tied": True}, 8),
         ("control", {"control": "identical_heads"}, 8),
-        ("sparse", {"block": 1}, 20), ("sparse", {"layout": "residual", "block": 1}, 25), ("sparse", {"layout": "tied", "block": 2}, 75),
+        ("sparse", {"block": 1}, 20),
+        ("sparse", {"layout": "residual", "block": 1}, 25),
+        ("sparse", {"layout": "tied", "block": 2}, 75),
         ("sparse", {"block": 2}, 20),  # a tree of 32 slots cut to 20
-        ("sparse", {"layout": "residual", "block": 2}, 30), ("sparse", {"layout": "tied", "block": 2}, 31),
+        ("sparse", {"layout": "residual", "block": 2}, 30),
+        ("sparse", {"layout": "tied", "block": 2}, 31),
     ]
     for components in ("attention", "residual+layernorm", "residual+layernorm+mlp", "mlp")
     for task in (KHOP, SIMULATE)
@@ -80,7 +97,9 @@ def test_outputs_follow_the_formulas(fields) -> None:
     np.testing.assert_allclose(ours, oracle(config, model, dense(backbone), inputs), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("layout, width", [("attention", 20), ("attention", 13), ("residual", 25), ("residual", 19), ("tied", 75)])
+@pytest.mark.parametrize(
+    "layout, width", [("attention", 20), ("attention", 13), ("residual", 25), ("residual", 19), ("tied", 75)]
+)
 @pytest.mark.parametrize("components", ["attention", "residual", "residual+layernorm"])
 def test_index_selection_equals_dense_products_in_values_and_gradients(layout, width, components) -> None:
     config = trial(backbone={"kind": "sparse", "layout": layout, "block": 1}, width=width, components=components)
@@ -88,8 +107,9 @@ def test_index_selection_equals_dense_products_in_values_and_gradients(layout, w
     sparse = Transformer(config, backbone).double()
     # The same weights as 0/1 matrices, run by projection products.
     matrices = {name: array.astype("f8") for name, array in dense(backbone).items()}
-    by_products = backbone._replace(arrays=matrices, recipe=backbone.recipe.model_copy(
-        update={"kind": "random", "values": "full", "tied": False}))
+    by_products = backbone._replace(
+        arrays=matrices, recipe=backbone.recipe.model_copy(update={"kind": "random", "values": "full", "tied": False})
+    )
     products = Transformer(config, by_products).double()
     tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 3, (4, 10)))
     seen = []
@@ -111,12 +131,15 @@ def test_attention_is_causal() -> None:
     assert not torch.allclose(a[4:], b[4:])
 
 
-@pytest.mark.parametrize("trainable, kind, names", [
-    ("program", "random", {"token_embedding", "position_embedding", "unembedding"}),
-    ("embedding", "random", {"token_embedding", "position_embedding"}),
-    ("unembedding", "random", {"unembedding"}),
-    ("embedding", "sparse", {"token_embedding", "position_embedding"}),
-])
+@pytest.mark.parametrize(
+    "trainable, kind, names",
+    [
+        ("program", "random", {"token_embedding", "position_embedding", "unembedding"}),
+        ("embedding", "random", {"token_embedding", "position_embedding"}),
+        ("unembedding", "random", {"unembedding"}),
+        ("embedding", "sparse", {"token_embedding", "position_embedding"}),
+    ],
+)
 def test_exactly_what_is_named_trains(trainable, kind, names) -> None:
     config = trial(backbone={"kind": kind}, trainable=trainable, width=60)
     model = Transformer(config, build(config.recipe))
@@ -130,7 +153,9 @@ def test_everything_of_a_trained_backbone_trains() -> None:
     config = trial(backbone={"kind": "trained"}, trainable="all", components="residual+mlp")
     model = Transformer(config, build(config.recipe))
     assert not list(model.buffers())
-    assert {"attention.query", "attention.output", "mlp_in", "mlp_out", "unembedding"} <= set(dict(model.named_parameters()))
+    assert {"attention.query", "attention.output", "mlp_in", "mlp_out", "unembedding"} <= set(
+        dict(model.named_parameters())
+    )
 
 
 def test_the_seed_fixes_the_program_whatever_the_backbone() -> None:

@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 
-from fut.program import ProgramError, install, load_program
-from fut.trial import run_trial
-from fut.transformer import Transformer
 from fut.backbones.files import ensure_backbone
+from fut.program import ProgramError, install, load_program
+from fut.transformer import Transformer
+from fut.trial import run_trial
 
 VARY = {"train_seconds", "started", "seconds"}
 
@@ -51,8 +51,19 @@ def test_the_same_record_after_another_trial_and_in_a_fresh_process(trial, folde
         "print(json.dumps(run_trial(TrialConfig.model_validate_json(c), *paths)))"
     )
     fresh = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, config.model_dump_json(), *map(str, (tmp_path / "d2", tmp_path / "b2", tmp_path / "p.safetensors"))],
-        capture_output=True, text=True, check=True, cwd=tmp_path,
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            code,
+            config.model_dump_json(),
+            *map(str, (tmp_path / "d2", tmp_path / "b2", tmp_path / "p.safetensors")),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
     )
     assert steady(again) == steady(first)
     assert steady(json.loads(fresh.stdout)) == steady(first)
@@ -76,7 +87,10 @@ def test_a_program_gives_back_what_was_measured(trial, folders) -> None:
     arrays = config.task.generate()
     examples = config.task.examples(arrays, 1, 2, 0)["test"]
     with torch.no_grad():
-        assert config.task.measure(model(examples.inputs), examples.labels)["accuracy"] == record["result"]["test_accuracy"]
+        assert (
+            config.task.measure(model(examples.inputs), examples.labels)["accuracy"]
+            == record["result"]["test_accuracy"]
+        )
 
 
 def test_a_program_is_refused_on_another_backbone_when_damaged_and_when_missing(trial, folders) -> None:
@@ -89,10 +103,10 @@ def test_a_program_is_refused_on_another_backbone_when_damaged_and_when_missing(
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ProgramError, match="program.safetensors.*digest"):
+    with pytest.raises(ProgramError, match=r"program\.safetensors.*digest"):
         load_program(path, own.digest)
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ProgramError, match="program.safetensors"):
+    with pytest.raises(ProgramError, match=r"program\.safetensors"):
         load_program(path, own.digest)
     path.unlink()
     with pytest.raises(ProgramError, match="no such program"):
@@ -101,7 +115,7 @@ def test_a_program_is_refused_on_another_backbone_when_damaged_and_when_missing(
 
 def test_a_program_of_other_shapes_is_refused(trial, folders) -> None:
     model = Transformer(trial(), ensure_backbone(trial().recipe, folders["backbones"]))
-    with pytest.raises(ProgramError, match="names|holds"):
+    with pytest.raises(ProgramError, match="the model trains"):
         install(model, {"token_embedding": torch.zeros(2, 2)})
 
 

@@ -359,7 +359,7 @@ def test_no_process_of_a_sweep_outlives_it(lab: Lab, repaired: Ended) -> None:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended]:
     """A sweep of four trials, two at a time, which is interrupted as soon as there is a record."""
     lab = Lab(tmp_path_factory.mktemp("interrupted"))
-    lab.write([8, 12], seeds=[0, 1], cpus=max(1, ALONE // 2), steps=2_000, epoch=1_000)
+    lab.write([8, 12], seeds=[0, 1], cpus=max(1, ALONE // 2), steps=1_500, epoch=750)
     store = lab.workspace.store
 
     def interrupt(process: "subprocess.Popen[str]") -> None:

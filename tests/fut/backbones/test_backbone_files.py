@@ -10,8 +10,13 @@ from fut.backbones.files import CorruptBackbone, ensure_backbone, load, path_of,
 from fut.files import card_path
 
 SHAPE = Shape(2, 2, 32, True, 3, None, True)
-CONFIGS = [Random(value_gain=0.1), Random(tied=True), Sparse(block=4), Sparse(layout="tied", block=3),
-           Control(control="low_rank")]
+CONFIGS = [
+    Random(value_gain=0.1),
+    Random(tied=True),
+    Sparse(block=4),
+    Sparse(layout="tied", block=3),
+    Control(control="low_rank"),
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -31,8 +31,14 @@ def test_shapes_are_as_documented():
         return {name: a.shape for name, a in found.items()}
 
     assert shapes(Random(), mlp=True, fixed=True) == {
-        "query": (3, 2, 64, 32), "key": (3, 2, 64, 32), "value": (3, 2, 64, 32), "output": (3, 2, 32, 64),
-        "mlp_in": (3, 64, 256), "mlp_out": (3, 256, 64), "unembedding": (64, 4)}
+        "query": (3, 2, 64, 32),
+        "key": (3, 2, 64, 32),
+        "value": (3, 2, 64, 32),
+        "output": (3, 2, 32, 64),
+        "mlp_in": (3, 64, 256),
+        "mlp_out": (3, 256, 64),
+        "unembedding": (64, 4),
+    }
     full = {"query": (1, 2, 64, 5), "key": (1, 2, 64, 5), "value": (1, 2, 64, 64)}
     assert shapes(Random(tied=True), target_qk_dim=5) == full  # with a target: its k, full values
     assert shapes(Random(tied=True, values="full", qk_dim=5)) == full
@@ -46,8 +52,15 @@ def test_shapes_are_as_documented():
 def test_standard_deviations_are_the_gains_over_the_root_of_the_fan_in(config, distribution):
     gains = {"qk_gain": 2.0, "value_gain": 0.5, "mlp_gain": 0.1, "distribution": distribution}
     found = arrays(config(**gains), mlp=True, fixed=True, out_dim=32)
-    expected = {"query": 2 / 8, "key": 2 / 8, "value": 1 / 8, "output": 0.5 / 8, "mlp_in": 1 / 8, "mlp_out": 0.1 / 16,
-                "unembedding": 1 / 8}
+    expected = {
+        "query": 2 / 8,
+        "key": 2 / 8,
+        "value": 1 / 8,
+        "output": 0.5 / 8,
+        "mlp_in": 1 / 8,
+        "mlp_out": 0.1 / 16,
+        "unembedding": 1 / 8,
+    }
     assert found.keys() == expected.keys()
     for name, deviation in expected.items():
         # n draws estimate the deviation to about √((κ − 1) / 4n), κ ≤ 6: four of these
@@ -60,8 +73,11 @@ def test_standard_deviations_are_the_gains_over_the_root_of_the_fan_in(config, d
 
 @pytest.mark.parametrize(
     ("distribution", "law"),
-    [("gaussian", stats.norm(0, 0.3)), ("uniform", stats.uniform(-0.3 * 3**0.5, 2 * 0.3 * 3**0.5)),
-     ("laplace", stats.laplace(0, 0.3 / 2**0.5))],
+    [
+        ("gaussian", stats.norm(0, 0.3)),
+        ("uniform", stats.uniform(-0.3 * 3**0.5, 2 * 0.3 * 3**0.5)),
+        ("laplace", stats.laplace(0, 0.3 / 2**0.5)),
+    ],
 )
 def test_each_distribution_has_its_law(distribution, law):
     drawn = draw_matrix(np.random.default_rng(0), 100, 100, 0.3, distribution).ravel()
@@ -90,8 +106,12 @@ def test_orthogonal_draws_are_haar():
 
 def test_heads_layers_and_tensors_are_drawn_apart():
     found = arrays(Random(values="full", qk_dim=M))
-    draws = [found[name][layer, head].ravel() for name in ("query", "key", "value") for layer in range(LAYERS)
-             for head in range(HEADS)]
+    draws = [
+        found[name][layer, head].ravel()
+        for name in ("query", "key", "value")
+        for layer in range(LAYERS)
+        for head in range(HEADS)
+    ]
     correlations = np.abs(np.corrcoef(draws) - np.eye(len(draws)))
     assert correlations.max() < 5 / M  # independent: standard deviation 1 / M
 
@@ -158,10 +178,21 @@ def test_recipes_hold_what_determines_the_tensors_and_no_more():
     low_rank = Control(control="low_rank")
     assert low_rank.recipe(shape(out_dim=9), 0) != low_rank.recipe(shape(out_dim=8), 0)  # … and to this control
     changes = [
-        (Random(distribution="laplace"), {}), (Random(qk_gain=2.0), {}), (Random(value_gain=2.0), {}),
-        (Random(tied=True), {}), (Random(values="full"), {}), (Random(qk_dim=3), {}), (Random(), {"mlp": True}),
-        (Random(), {"fixed": True}), (Random(), {"heads": 4}), (Random(), {"layers": 2}), (Random(), {"width": 32}),
-        (Trained(), {}), (Control(control="identical_heads"), {}), (low_rank, {}), (Sparse(), {}),
+        (Random(distribution="laplace"), {}),
+        (Random(qk_gain=2.0), {}),
+        (Random(value_gain=2.0), {}),
+        (Random(tied=True), {}),
+        (Random(values="full"), {}),
+        (Random(qk_dim=3), {}),
+        (Random(), {"mlp": True}),
+        (Random(), {"fixed": True}),
+        (Random(), {"heads": 4}),
+        (Random(), {"layers": 2}),
+        (Random(), {"width": 32}),
+        (Trained(), {}),
+        (Control(control="identical_heads"), {}),
+        (low_rank, {}),
+        (Sparse(), {}),
     ]
     ids = [base.id, Random().recipe(shape(), 1).id, *(config.recipe(shape(**w), 0).id for config, w in changes)]
     assert len(set(ids)) == len(ids)
@@ -188,9 +219,12 @@ def test_impossible_combinations_say_what_would_do(config, where, says):
 @pytest.mark.parametrize(
     ("config", "where"),
     [
-        (Random(), {"width": 66}), (Random(values="full", qk_dim=4), {"width": 65}),
-        (Random(), {"width": 65, "target_qk_dim": 3}), (Control(control="low_rank"), {"heads": 1}),
-        (Control(control="identical_heads"), {"out_dim": 1}), (Trained(), {"heads": 4, "width": 4}),
+        (Random(), {"width": 66}),
+        (Random(values="full", qk_dim=4), {"width": 65}),
+        (Random(), {"width": 65, "target_qk_dim": 3}),
+        (Control(control="low_rank"), {"heads": 1}),
+        (Control(control="identical_heads"), {"out_dim": 1}),
+        (Trained(), {"heads": 4, "width": 4}),
     ],
 )
 def test_possible_combinations_build(config, where):
@@ -199,8 +233,16 @@ def test_possible_combinations_build(config, where):
 
 
 def test_unknown_and_ill_typed_fields_are_refused():
-    for wrong in ({"gain": 1.0}, {"value_gain": "1"}, {"value_gain": -1.0}, {"qk_gain": float("inf")}, {"qk_dim": 0},
-                  {"distribution": "cauchy"}, {"tied": 1}, {"block": 3}):
+    for wrong in (
+        {"gain": 1.0},
+        {"value_gain": "1"},
+        {"value_gain": -1.0},
+        {"qk_gain": float("inf")},
+        {"qk_dim": 0},
+        {"distribution": "cauchy"},
+        {"tied": 1},
+        {"block": 3},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Random(**wrong)
     with pytest.raises(ValueError, match="control"):

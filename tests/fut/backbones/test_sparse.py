@@ -29,18 +29,24 @@ def as_lists(arrays):
 def test_attention_tree_by_hand():
     # Layer 1: Q1 Q2 K1 K2 | a tree of 6 for each head; layer 2: Q1 Q2 K1 K2 | a leaf of 1 for each head.
     assert as_lists(arrays("attention", 2, 2, 1, 1)) == {
-        "query": [[[0], [1]], [[0], [1]]], "key": [[[2], [3]], [[2], [3]]],
-        "source.0": [[4, 5, 6, 7, 8, 9], [10, 11, 12, 13, 14, 15]], "destination.0": [0, 1, 2, 3, 4, 5],
-        "source.1": [[4], [5]], "destination.1": [0],
+        "query": [[[0], [1]], [[0], [1]]],
+        "key": [[[2], [3]], [[2], [3]]],
+        "source.0": [[4, 5, 6, 7, 8, 9], [10, 11, 12, 13, 14, 15]],
+        "destination.0": [0, 1, 2, 3, 4, 5],
+        "source.1": [[4], [5]],
+        "destination.1": [0],
     }
 
 
 def test_residual_tree_by_hand():
     # Layer 1: Q K | own tree of 4 | head's tree of 4; layer 2, at offset 2: Q K | own leaf of 1 | head's leaf of 1.
     assert as_lists(arrays("residual", 1, 2, 1, 1)) == {
-        "query": [[[0]], [[2]]], "key": [[[1]], [[3]]],
-        "source.0": [[6, 7, 8, 9]], "destination.0": [2, 3, 4, 5],
-        "source.1": [[5]], "destination.1": [4],
+        "query": [[[0]], [[2]]],
+        "key": [[[1]], [[3]]],
+        "source.0": [[6, 7, 8, 9]],
+        "destination.0": [2, 3, 4, 5],
+        "source.1": [[5]],
+        "destination.1": [4],
     }
 
 
@@ -54,8 +60,13 @@ def test_tied_tree_by_hand():
     np.testing.assert_array_equal(found["source.0"][1], np.concatenate([5 * n + node for n in (2, 5, 6)]))
 
 
-@given(st.sampled_from(["attention", "residual", "tied"]), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3),
-       st.integers(1, 3))
+@given(
+    st.sampled_from(["attention", "residual", "tied"]),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
 def test_trees_keep_their_promises(layout, heads, layers, qk_dim, out_dim):
     found = arrays(layout, heads, layers, qk_dim, out_dim)
     width = theory.sparse_width(layout, heads, layers, qk_dim, out_dim)
@@ -104,8 +115,15 @@ def run_dense(x, backbone, residual):
 
 
 @settings(deadline=None)
-@given(st.sampled_from(["attention", "residual", "tied"]), st.booleans(), st.integers(1, 3), st.integers(1, 3),
-       st.integers(1, 2), st.integers(1, 2), st.floats(0.01, 1.3))
+@given(
+    st.sampled_from(["attention", "residual", "tied"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.floats(0.01, 1.3),
+)
 def test_dropping_slots_is_padding_with_zeros(layout, residual, heads, layers, qk_dim, out_dim, share):
     width = max(1, round(share * theory.sparse_width(layout, heads, layers, qk_dim, out_dim)))
     config = Sparse(layout=layout, qk_dim=qk_dim, out_dim=out_dim)
@@ -178,10 +196,14 @@ def test_impossible_configurations_say_what_would_do(config, where, says):
 @pytest.mark.parametrize(
     ("config", "where"),
     [
-        (Sparse(), {"width": 16}), (Sparse(layout="residual"), {"width": 25}), (Sparse(layout="tied"), {"width": 35}),
-        (Sparse(), {"width": 32, "fixed": True}), (Sparse(block=2), {"fixed": True}),
+        (Sparse(), {"width": 16}),
+        (Sparse(layout="residual"), {"width": 25}),
+        (Sparse(layout="tied"), {"width": 35}),
+        (Sparse(), {"width": 32, "fixed": True}),
+        (Sparse(block=2), {"fixed": True}),
         (Sparse(layout="residual", block=2), {"width": 18, "fixed": True}),
-        (Sparse(layout="tied", block=2), {"width": 10, "fixed": True}), (Sparse(block=9), {"width": 1}),
+        (Sparse(layout="tied", block=2), {"width": 10, "fixed": True}),
+        (Sparse(block=9), {"width": 1}),
     ],
 )
 def test_what_the_remedies_name_is_possible(config, where):

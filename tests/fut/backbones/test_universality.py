@@ -36,8 +36,9 @@ def forward(x, weights, unembedding, residual):
 def draw_target(heads, layers, d, k, p, tied):
     rng = np.random.default_rng(0)
     kept = 1 if tied else layers
-    weights = {name: rng.normal(size=(kept, heads, d, c)) / np.sqrt(d) for name, c in
-               [("query", k), ("key", k), ("value", d)]}
+    weights = {
+        name: rng.normal(size=(kept, heads, d, c)) / np.sqrt(d) for name, c in [("query", k), ("key", k), ("value", d)]
+    }
     return {n: np.concatenate([w] * (layers // kept)) for n, w in weights.items()}, rng.normal(size=(d, p)) / np.sqrt(d)
 
 
@@ -87,7 +88,10 @@ def compiled_error(config, width, heads, layers, d, residual=False, tied_target=
 
 SMALL = [(1, 2, 3), (2, 2, 2), (2, 3, 2)]  # heads, layers, d
 LAYOUTS = [  # layout, residual, tied target; a tied layout has slots for untied targets only without residual
-    ("attention", False, False), ("residual", True, False), ("residual", False, False), ("tied", False, False),
+    ("attention", False, False),
+    ("residual", True, False),
+    ("residual", False, False),
+    ("tied", False, False),
     ("tied", True, True),
 ]
 
@@ -159,8 +163,14 @@ def test_wider_queries_and_keys_and_other_outputs_are_counted():
 
 @pytest.mark.parametrize(
     ("heads", "layers", "d", "k", "residual", "tied"),
-    [(1, 2, 3, 3, False, False), (2, 2, 2, 2, False, False), (2, 2, 2, 2, True, False), (2, 2, 2, 2, True, True),
-     (2, 2, 4, 1, False, False), (2, 2, 4, 1, True, True)],  # the last two: the d B^L of N_EU is the larger one
+    [
+        (1, 2, 3, 3, False, False),
+        (2, 2, 2, 2, False, False),
+        (2, 2, 2, 2, True, False),
+        (2, 2, 2, 2, True, True),
+        (2, 2, 4, 1, False, False),
+        (2, 2, 4, 1, True, True),
+    ],  # the last two: the d B^L of N_EU is the larger one
 )
 def test_compiling_the_unembedding_too_needs_only_the_smaller_width(heads, layers, d, k, residual, tied):
     def error(width):
@@ -202,7 +212,10 @@ def test_dense_multiplies_projections_and_repeats_tied_layers():
     assert isinstance(backbone, Backbone)
     weights = dense(backbone)
     assert {name: array.shape for name, array in weights.items()} == {
-        "query": (3, 2, 8, 4), "key": (3, 2, 8, 4), "value": (3, 2, 8, 8)}
+        "query": (3, 2, 8, 4),
+        "key": (3, 2, 8, 4),
+        "value": (3, 2, 8, 8),
+    }
     for layer, head in product(range(3), range(2)):
         value, output = (backbone.arrays[name][0, head].astype(np.float64) for name in ("value", "output"))
         np.testing.assert_array_equal(weights["value"][layer, head], value @ output)

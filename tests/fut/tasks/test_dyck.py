@@ -145,7 +145,12 @@ def test_a_string_has_one_split_in_every_dataset():
 def test_plan_has_the_stated_shares():
     plan = Dyck().plan(4_000)
     assert {kind: int(counts.sum()) for kind, counts in plan.items()} == {
-        "balanced": 2_000, "random": 400, "flip": 400, "swap": 600, "negative_prefix": 600}
+        "balanced": 2_000,
+        "random": 400,
+        "flip": 400,
+        "swap": 600,
+        "negative_prefix": 600,
+    }
     assert all(counts.max() - counts.min() <= 1 for counts in plan.values())
 
 
@@ -194,15 +199,18 @@ def test_card_counts_what_is_there():
     assert train["answers"] == train["sequences"] == 2_000
 
 
-@pytest.mark.parametrize(("parameters", "message"), [
-    ({"min_length": 10}, "min_length: there are only 42 Dyck words of length 10, and 100 .* use 12 or more"),
-    ({"min_length": 2, "max_length": 10}, "max_length|min_length.*12"),
-    ({"min_length": 13}, "min_length: 13 is odd.*use 14"),
-    ({"max_length": 23}, "max_length: 23 is odd.*use 24"),
-    ({"min_length": 16, "max_length": 14}, "max_length: 14 is less than min_length 16: use 16"),
-    ({"share_flip": 0.3}, "share_random, .* add up to 1.1: make them add up to 1"),
-    ({"val_size": 1}, "val_size: 1 sequence .* use 2"),
-])
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"min_length": 10}, "min_length: there are only 42 Dyck words of length 10, and 100 .* use 12 or more"),
+        ({"min_length": 2, "max_length": 10}, "max_length|min_length.*12"),
+        ({"min_length": 13}, "min_length: 13 is odd.*use 14"),
+        ({"max_length": 23}, "max_length: 23 is odd.*use 24"),
+        ({"min_length": 16, "max_length": 14}, "max_length: 14 is less than min_length 16: use 16"),
+        ({"share_flip": 0.3}, "share_random, .* add up to 1.1: make them add up to 1"),
+        ({"val_size": 1}, "val_size: 1 sequence .* use 2"),
+    ],
+)
 def test_impossible_parameters_are_refused_with_what_would_do(parameters, message):
     with pytest.raises(ValueError, match=message):
         Dyck(**parameters).generate()
@@ -214,8 +222,17 @@ def test_all_problems_are_listed_and_the_defaults_have_none():
     assert len(Dyck(min_length=10, max_length=15, share_flip=1.0, test_size=1).problems()) == 4
 
 
-@pytest.mark.parametrize("wrong", [{"min_len": 12}, {"min_length": 12.0}, {"share_flip": 1.5}, {"share_swap": "0.3"},
-                                   {"share_flip": float("nan")}, {"max_length": None}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_len": 12},
+        {"min_length": 12.0},
+        {"share_flip": 1.5},
+        {"share_swap": "0.3"},
+        {"share_flip": float("nan")},
+        {"max_length": None},
+    ],
+)
 def test_parameters_are_validated(wrong):
     with pytest.raises(ValidationError):
         Dyck(**wrong)

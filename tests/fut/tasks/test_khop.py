@@ -31,8 +31,14 @@ def slow_targets(string, hops):
     return answers
 
 
-@given(arrays(st.sampled_from([np.int64, np.uint8, np.int32]), st.tuples(st.integers(1, 4), st.integers(1, 24)),
-              elements=st.integers(0, 4)), st.integers(0, 6))
+@given(
+    arrays(
+        st.sampled_from([np.int64, np.uint8, np.int32]),
+        st.tuples(st.integers(1, 4), st.integers(1, 24)),
+        elements=st.integers(0, 4),
+    ),
+    st.integers(0, 6),
+)
 def test_equals_the_definition_also_with_equal_neighbours(tokens, hops):
     assert hop_targets(tokens, hops).tolist() == [slow_targets(row, hops) for row in tokens.tolist()]
 
@@ -147,11 +153,14 @@ def test_card_counts_what_is_there():
     assert card["distinct_strings"] == 4 * 3**6
 
 
-@pytest.mark.parametrize(("alphabet", "length", "fitting"), [
-    (4, 3, {"length": 7, "alphabet": 11}),  # 4·3⁶ = 2,916 and 4·3⁵ = 972; 11·10² = 1,100 and 10·9² = 810
-    (4, 6, {"length": 7, "alphabet": 5}),
-    (2, 16, {"alphabet": 3}),  # two strings at any length
-])
+@pytest.mark.parametrize(
+    ("alphabet", "length", "fitting"),
+    [
+        (4, 3, {"length": 7, "alphabet": 11}),  # 4·3⁶ = 2,916 and 4·3⁵ = 972; 11·10² = 1,100 and 10·9² = 810
+        (4, 6, {"length": 7, "alphabet": 5}),
+        (2, 16, {"alphabet": 3}),  # two strings at any length
+    ],
+)
 def test_too_few_strings_are_refused_with_the_sizes_that_fit(alphabet, length, fitting):
     task = Khop(hops=0, alphabet=alphabet, length=length)
     (problem,) = task.problems()
@@ -193,8 +202,20 @@ def test_very_long_strings_are_judged_by_their_beginning():
     assert Khop(length=10**6).problems() == []
 
 
-@pytest.mark.parametrize("wrong", [{"hop": 1}, {"hops": "1"}, {"hops": -1}, {"alphabet": 1}, {"alphabet": 129},
-                                   {"length": 1}, {"train_size": 0}, {"name": "dyck"}, {"hops": 1.0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hop": 1},
+        {"hops": "1"},
+        {"hops": -1},
+        {"alphabet": 1},
+        {"alphabet": 129},
+        {"length": 1},
+        {"train_size": 0},
+        {"name": "dyck"},
+        {"hops": 1.0},
+    ],
+)
 def test_parameters_are_validated(wrong):
     with pytest.raises(ValidationError):
         Khop(**wrong)

@@ -42,9 +42,11 @@ def test_a_name_selects_its_task(case):
 
 
 def test_same_seed_same_bytes_in_another_process(case):
-    program = ("import sys; from pydantic import TypeAdapter\n"
-               "from fut.digest import array_digest; from fut.tasks import AnyTask\n"
-               "print(array_digest(TypeAdapter(AnyTask).validate_json(sys.argv[1]).generate()))")
+    program = (
+        "import sys; from pydantic import TypeAdapter\n"
+        "from fut.digest import array_digest; from fut.tasks import AnyTask\n"
+        "print(array_digest(TypeAdapter(AnyTask).validate_json(sys.argv[1]).generate()))"
+    )
     text = parse(case).model_dump_json()
     other = subprocess.run([sys.executable, "-c", program, text], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == array_digest(parse(case).generate())

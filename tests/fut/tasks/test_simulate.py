@@ -128,9 +128,19 @@ def test_derived_dimensions_are_written_out():
     assert (Simulate().qk_dim, Simulate().out_dim) == (2, 2)
 
 
-@pytest.mark.parametrize("wrong", [{"target_dim": 0}, {"target_dim": "2"}, {"target_dim": None}, {"target_dim": True},
-                                   {"target_qk_dim": 0}, {"qk_dim": 2}, {"target_qk_gain": float("inf")},
-                                   {"length": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"target_dim": 0},
+        {"target_dim": "2"},
+        {"target_dim": None},
+        {"target_dim": True},
+        {"target_qk_dim": 0},
+        {"qk_dim": 2},
+        {"target_qk_gain": float("inf")},
+        {"length": 0},
+    ],
+)
 def test_parameters_are_validated_once_each(wrong):
     with pytest.raises(ValidationError) as caught:
         Simulate(**wrong)

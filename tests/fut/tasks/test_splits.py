@@ -13,11 +13,13 @@ from fut.tasks.splits import draw_splits, repeats, row_hash, split_of
 
 def slow_hash(data):
     """The hash of one row's bytes in plain integers."""
+
     def mixed(x):
         x = (x + 0x9E3779B97F4A7C15) % 2**64
         x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
         x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
         return x ^ (x >> 31)
+
     state = mixed(len(data))
     for start in range(0, len(data), 8):
         state = mixed(state ^ int.from_bytes(data[start : start + 8], "little"))
@@ -89,6 +91,7 @@ def test_repeats_are_rows_seen_before(rows):
 def test_best_rule_by_hand(train, test):
     def most(answers):
         return min(set(answers), key=lambda answer: (-answers.count(answer), answer))
+
     right = 0
     for seen, answer in test:
         right += answer == most([a for s, a in train if s == seen] or [a for _, a in train])
