@@ -147,6 +147,16 @@ def test_every_trial_of_a_cell_shares_it_and_cells_of_a_curve_differ_in_width(fi
     assert curves["n"].tolist() == [2, 2] and curves["mean"].tolist() == pytest.approx([0.8, 0.8])
 
 
+def test_a_gain_of_an_mlp_that_is_off_makes_no_other_curve(filled: Workspace) -> None:
+    """Two studies may share a trial, which is recorded as the first of them writes it."""
+    narrow, wide = {trial.width: trial for trial in trials_of(filled, "tiny")}.values()
+    gained = narrow.model_copy(update={"backbone": narrow.backbone.model_copy(update={"mlp_gain": 0.1})})
+    assert gained.canonical() != narrow.canonical() and gained.id == narrow.id
+    put(filled.store, gained)
+    rows = [trial_row(filled.store.read(trial.id), StudyCell("s", "c", 0.99, [trial.id])) for trial in (narrow, wide)]
+    assert rows[0]["curve"] == rows[1]["curve"]
+
+
 def test_a_record_as_a_row(filled: Workspace) -> None:
     build_tables(filled)
     row = analysis.load("trials", filled.tables).iloc[0]
