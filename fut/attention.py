@@ -16,8 +16,8 @@ from fut.backbones.trees import tree_width
 
 
 def hold(module: nn.Module, name: str, array: np.ndarray, trained: bool) -> None:
-    """Give a module a tensor: a parameter if it trains, else a buffer, which no optimiser can reach."""
-    tensor = torch.from_numpy(array)
+    """Give a module a copy of an array: a parameter if it trains, else a buffer, which no optimiser can reach."""
+    tensor = torch.tensor(array)  # a copy: training in place must not reach the arrays of the backbone
     if trained:
         module.register_parameter(name, nn.Parameter(tensor))
     else:

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from fut.backbones import build
 from fut.backbones.files import ensure_backbone
 from fut.program import ProgramError, install, load_program
 from fut.transformer import Transformer
@@ -67,6 +68,16 @@ def test_the_same_record_after_another_trial_and_in_a_fresh_process(trial, folde
     )
     assert steady(again) == steady(first)
     assert steady(json.loads(fresh.stdout)) == steady(first)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "random", "trained"])
+def test_the_record_names_the_backbone_that_the_trial_started_from(trial, folders, kind) -> None:
+    """Also where nothing is frozen: the digest of a recipe is the same in every record, whatever training did."""
+    digests = set()
+    for config in (trial(backbone={"kind": kind}), trial(backbone={"kind": kind}, learning_rate=0.001)):
+        digests.add(run_trial(config, **folders)["digests"]["backbone"])
+        digests.add(build(config.recipe).digest)
+    assert len(digests) == 1
 
 
 def test_a_moved_frozen_tensor_makes_no_record(trial, folders, monkeypatch) -> None:
