@@ -55,6 +55,8 @@ def _smallest_widths(cells: pd.DataFrame) -> list[str]:
     """For each curve, the smallest width whose mean meets the criterion."""
     found = []
     for (place, series), curve in cells.sort_values("width").groupby(["place", "series"]):
+        if curve["width"].nunique() == 1:
+            continue
         met = curve[curve["meets_criterion"]]
         if met.empty:
             found.append(f"{place}, {series}: no width up to {curve['width'].max()} meets the criterion.")
