@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from fut.files import SUFFIX
+from pipeline.command import writing
 
 ASIDE = ".set_aside"  # in the names of damaged files, kept for a person to look at
 
@@ -46,7 +47,8 @@ def ensure_all(what: str, makers: Mapping[str, Callable[[], object]], folder: Pa
             there = (folder / f"{name}{SUFFIX}").is_file()
             with warnings.catch_warnings(record=True) as noticed:
                 warnings.simplefilter("always", UserWarning)
-                make()
+                with writing(folder):
+                    make()
             damaged = [str(warning.message) for warning in noticed if issubclass(warning.category, UserWarning)]
             for message in damaged:
                 print(f"{what}: {message}", file=sys.stderr)
@@ -60,11 +62,11 @@ def ensure_all(what: str, makers: Mapping[str, Callable[[], object]], folder: Pa
 
 
 def _remove_others(folder: Path, wanted: set[str]) -> int:
-    """Remove the artifacts that no recipe names, and cards without arrays; files set aside stay."""
+    """Remove the artifacts that no recipe names, cards without arrays and half-written files; files set aside stay."""
     others = [
         path
         for path in folder.iterdir()
-        if path.suffix in {SUFFIX, ".json"} and path.stem not in wanted and ASIDE not in path.name
+        if path.suffix in {SUFFIX, ".json", ".tmp"} and path.stem not in wanted and ASIDE not in path.name
     ]
     for path in others:
         path.unlink()

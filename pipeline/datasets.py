@@ -2,10 +2,9 @@
 
 from functools import partial
 
-import typer
-
 from fut.datasets import ensure_dataset
 from pipeline.artifacts import Built, ensure_all
+from pipeline.command import run_command
 from pipeline.workspace import PARAMS, ParamsOption, RunOption, Workspace, WorkspaceOption
 
 
@@ -22,4 +21,4 @@ def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None, run: 
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

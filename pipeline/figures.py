@@ -2,10 +2,9 @@
 
 import sys
 
-import typer
-
 from analysis.figures import figure, save
 from analysis.schema import TableError, load
+from pipeline.command import run_command
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
 
@@ -37,4 +36,4 @@ def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None) -> No
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

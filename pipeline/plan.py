@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fut.config import TrialConfig
+from pipeline.command import run_command
 from pipeline.estimate import Estimator
 from pipeline.grid import Cell
 from pipeline.store import CorruptRecord, Store
@@ -122,4 +122,4 @@ def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None, run: 
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

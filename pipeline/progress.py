@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.status import Status
 
 from pipeline.grid import Cell
+from pipeline.store import StoreError
+from pipeline.worker import Told
 
 PLAIN_EVERY = 60.0  # seconds between two lines of progress where there is no terminal
 
@@ -52,6 +55,8 @@ class Progress(Callback):
         self.cells = {trial.id: cell for cell in cells for trial in cell.trials}
         self.running: set[str] = set()
         self.failed: set[str] = set()
+        self.unusable: str | None = None
+        self.said_already: set[str] = set()
         self.started = self.said = time.monotonic()
         self.status: Status | None = console.status(self.line()) if console.is_terminal else None
 
@@ -95,28 +100,60 @@ class Progress(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """A trial has reported its result."""
-        if "trial" in result:
-            self.results[result["trial"]] = result
-            self._tell_cell(self.cells[result["trial"]])
+        """A trial has told how it went."""
+        if "told" in result:
+            self._hear(Told(**result["told"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial has left its worker."""
         self.running.discard(trial.trial_id)
         self._tell()
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial has raised."""
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has lost its worker, and waits for another."""
         self.running.discard(trial.trial_id)
-        self.failed.add(self.missing[trial.config["trial"]])
+        lost = self.missing[trial.config["trial"]]
+        self._say_once(f"{self.study}: trial {lost[:12]} lost its worker (killed, or out of memory); it runs once more")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial has lost its second worker too."""
+        self.running.discard(trial.trial_id)
+        lost = self.missing[trial.config["trial"]]
+        self.failed.add(lost)
+        reason = Path(trial.error_file).read_text().rstrip() if trial.error_file else "Ray does not say why"
+        self._say_once(f"{self.study}: trial {lost[:12]} lost its worker again:", reason)
         self._tell()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune's loop has gone round once more."""
+        """Tune's loop has gone round once more.
+
+        Raises:
+            StoreError: a trial has found that no record can be kept any more.
+        """
+        if self.unusable:
+            raise StoreError(self.unusable)
         if self.status:
             self.status.update(self.line())
         elif time.monotonic() - self.said > PLAIN_EVERY:
             self._tell(even_plain=True)
+
+    def _hear(self, told: Told) -> None:
+        """What a worker says of its trial; the same trouble of many trials is said once."""
+        self.unusable = self.unusable or told.unusable
+        for notice in told.notices:
+            self._say_once(f"{self.study}: {notice}")
+        if told.failure:
+            self.failed.add(told.trial)
+            self._say_once(f"{self.study}: trial {told.trial[:12]} failed:", told.failure.rstrip())
+        if told.result is not None:
+            self.results[told.trial] = told.result
+            self._tell_cell(self.cells[told.trial])
+
+    def _say_once(self, *texts: str) -> None:
+        """Print some texts, unless the last of them has been printed before."""
+        if texts[-1] not in self.said_already:
+            self.said_already.add(texts[-1])
+            self.console.print("\n".join(texts), highlight=False, markup=False)
 
     def _tell(self, even_plain: bool = False) -> None:
         if self.status:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from analysis.schema import TableError
 from pipeline.backbones import build_backbones
+from pipeline.command import run_command
 from pipeline.datasets import build_datasets
 from pipeline.figures import draw_figures
 from pipeline.store import StoreError
@@ -38,4 +39,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -2,13 +2,13 @@
 
 import sys
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from analysis.findings import best, sentences
 from analysis.schema import TableError, load
+from pipeline.command import run_command
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
 PIPED_WIDTH = 120  # columns; a pipe has no width of its own
@@ -65,4 +65,4 @@ def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None) -> No
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -3,31 +3,32 @@
 import json
 import logging
 import os
-import signal
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import ray
+import torch
 import typer
 from ray import tune
 from rich.console import Console
 
 from fut.config import TrialConfig
 from fut.files import write_atomically
+from pipeline.command import INTERRUPTED, run_command, writing
 from pipeline.estimate import effort
 from pipeline.grid import Cell
-from pipeline.params import refuse
+from pipeline.interrupt import interruptible
+from pipeline.lock import only_sweep
+from pipeline.params import Params, refuse
 from pipeline.progress import Progress
 from pipeline.store import StoreError
 from pipeline.tracking import Tracking, decide_mode
-from pipeline.worker import Job, trainable
+from pipeline.worker import OUT_OF_MEMORY, Job, forget_stalls, trainable
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
 OBJECT_STORE_BYTES = 100 * 2**20  # trials pass scalars and paths only
 SHOWN = 10  # incomplete trials that are named one by one
-INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
 ENVIRONMENT = {  # of the driver and, through it, of its workers
     "RAY_AUTH_MODE": "disabled",  # a cluster of our own, on loopback
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,12 +46,24 @@ def run_sweep(workspace: Workspace, study: str, console: Console) -> int:
 
     Returns:
         The exit status: 0 if every expected trial has a record, 130 after Ctrl-C or SIGTERM, else 1.
+
+    Raises:
+        StoreError: another sweep has the store, or it cannot be made or written.
     """
+    if fault := _too_little(workspace.params):
+        refuse(fault)
+    store = workspace.store
+    store.create()
+    with interruptible() as listen, only_sweep(store.path, study):
+        return _sweep(workspace, study, console, listen)
+
+
+def _sweep(workspace: Workspace, study: str, console: Console, listen: Callable[[], None]) -> int:
     cells, store = workspace.params.cells(study), workspace.store
     expected = {trial.id: trial for cell in cells for trial in cell.trials}
-    store.create()
     for problem in store.check(expected):
         console.print(f"{problem}; its trial runs again", highlight=False)
+    forget_stalls(store)
     known = {trial: store.read(trial)["result"] for trial in expected if store.has(trial)}
     costs = {trial: effort(config) for trial, config in expected.items() if trial not in known}
     missing = sorted(costs, key=lambda trial: (-costs[trial], trial))  # the long ones first: no core waits for the last
@@ -58,18 +71,23 @@ def run_sweep(workspace: Workspace, study: str, console: Console) -> int:
         f"{study}: {len(cells)} cells, {len(expected)} trials, {len(known)} in the store, {len(missing)} to run",
         highlight=False,
     )
-    interrupted = False
+    stopped, status = "", 1
     if missing:
         progress = Progress(study, cells, known, {trial: costs[trial] for trial in missing}, console)
         try:
-            with _signals_raise(), progress:
-                _run_trials(workspace, study, [expected[trial] for trial in missing], progress)
+            with progress:
+                _run_trials(workspace, study, [expected[trial] for trial in missing], progress, listen)
         except KeyboardInterrupt:
-            interrupted = True
-    return _close(workspace, study, cells, interrupted, console)
+            stopped, status = "the sweep was interrupted", INTERRUPTED
+        except StoreError as error:
+            stopped = "the sweep had to stop"
+            console.print(f"{study}: {error}", highlight=False, markup=False)
+    return _close(workspace, study, cells, stopped, console) and status
 
 
-def _run_trials(workspace: Workspace, study: str, trials: list[TrialConfig], progress: Progress) -> None:
+def _run_trials(
+    workspace: Workspace, study: str, trials: list[TrialConfig], progress: Progress, listen: Callable[[], None]
+) -> None:
     """Run trials with Ray Tune, on a cluster of our own unless params name one."""
     params = workspace.params
     tracking = Tracking(params.wandb.project, decide_mode(params.wandb.mode), workspace.root)
@@ -81,25 +99,27 @@ def _run_trials(workspace: Workspace, study: str, trials: list[TrialConfig], pro
         params.cpus_per_trial,
         params.gpus_per_trial,
         tracking,
+        params.stalled_after,
     )
     os.environ |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
     own: dict[str, Any] = {
-        "num_cpus": os.cpu_count(),
+        "num_cpus": usable_cpus(),
         "object_store_memory": OBJECT_STORE_BYTES,
         "include_dashboard": False,
     }
-    ray.init(
-        address=params.ray_address,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        **(own if params.ray_address == "local" else {}),
-    )
 
     def name(trial: Any) -> str:
         return trials[trial.config["trial"]].id[:12]
 
     with tempfile.TemporaryDirectory(prefix="fut-tune-") as scratch:  # Tune's own notes, which nothing reads
         try:
+            ray.init(
+                address=params.ray_address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **(own if params.ray_address == "local" else {}),
+            )
+            listen()  # Ray takes SIGTERM for itself
             tune.Tuner(
                 tune.with_resources(
                     tune.with_parameters(
@@ -113,33 +133,44 @@ def _run_trials(workspace: Workspace, study: str, trials: list[TrialConfig], pro
                     trial_name_creator=name,
                     trial_dirname_creator=name,
                 ),
-                run_config=tune.RunConfig(name=study, storage_path=scratch, verbose=0, callbacks=[progress]),
+                run_config=tune.RunConfig(
+                    name=study,
+                    storage_path=scratch,
+                    verbose=0,
+                    callbacks=[progress],
+                    failure_config=tune.FailureConfig(max_failures=1),  # of a worker; a trial that raises tells it
+                ),
             ).fit()
         finally:
             ray.shutdown()
 
 
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the sweep as Ctrl-C does."""
-
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def usable_cpus() -> int:
+    """The cores that this process may use: a container or a batch system may give it fewer than the machine has."""
+    return len(os.sched_getaffinity(0))
 
 
-def _close(workspace: Workspace, study: str, cells: list[Cell], interrupted: bool, console: Console) -> int:
-    """Compare the finished trials with the expected ones, and say what is missing, why, and what to do."""
+def _too_little(params: Params) -> str | None:
+    """What a trial asks for and this machine has not; Ray would wait for it for ever."""
+    if params.ray_address != "local":
+        return None
+    if params.cpus_per_trial > (cpus := usable_cpus()):
+        return f"cpus_per_trial: {params.cpus_per_trial}, and this machine has {cpus}; lower it"
+    if params.gpus_per_trial > (gpus := torch.cuda.device_count()):
+        return f"gpus_per_trial: {params.gpus_per_trial:g}, and this machine has {gpus}; lower it"
+    return None
+
+
+def _close(workspace: Workspace, study: str, cells: list[Cell], stopped: str, console: Console) -> bool:
+    """Compare the finished trials with the expected ones, and say what is missing, why, and what to do.
+
+    Returns:
+        Whether any is missing.
+    """
     store = workspace.store
     failures = store.failures()
     missing = [
-        {"trial": trial.id, "reason": _reason(trial.id, failures, interrupted)}
+        {"trial": trial.id, "reason": _reason(trial.id, failures, stopped)}
         for cell in cells
         for trial in cell.trials
         if not store.has(trial.id)
@@ -159,24 +190,25 @@ def _close(workspace: Workspace, study: str, cells: list[Cell], interrupted: boo
         "finished": expected - len(missing),
         "missing": missing,
     }
-    write_atomically(workspace.sweep(study), (json.dumps(content, indent=1) + "\n").encode())
+    with writing(workspace.sweep(study)):
+        write_atomically(workspace.sweep(study), (json.dumps(content, indent=1) + "\n").encode())
     if not missing:
         console.print(f"{study}: all {expected} trials are in the store", highlight=False)
-        return 0
+        return False
     console.print(f"{study}: incomplete, {len(missing)} of {expected} trials are missing:", highlight=False)
     for entry in missing[:SHOWN]:
         console.print(f"  {entry['trial'][:12]}: {entry['reason']}", highlight=False)
     if len(missing) > SHOWN:
         console.print(f"  … and {len(missing) - SHOWN} more", highlight=False)
     console.print("What is done is kept: run the same command again, and only these trials run.", highlight=False)
-    return INTERRUPTED if interrupted else 1
+    return True
 
 
-def _reason(trial: str, failures: Mapping[str, dict[str, Any]], interrupted: bool) -> str:
+def _reason(trial: str, failures: Mapping[str, dict[str, Any]], stopped: str) -> str:
     if trial in failures:
         failure = failures[trial]
         return f"{failure['error']}: {failure['message']} (run it alone: python -m pipeline.trial {trial[:12]})"
-    return "not run: the sweep was interrupted" if interrupted else "no record: its worker was lost"
+    return f"not run: {stopped}" if stopped else f"its worker was lost twice; if memory ran out, {OUT_OF_MEMORY}"
 
 
 def main(
@@ -196,4 +228,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
-import typer
 
 from analysis import schema
 from analysis.curves import curves
@@ -17,6 +16,7 @@ from fut.files import write_atomically
 from fut.record import Record
 from fut.tasks import TASKS
 from fut.theory import sufficient_width
+from pipeline.command import run_command
 from pipeline.store import Store, StoreError
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
@@ -286,4 +286,4 @@ def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None) -> No
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -13,6 +13,7 @@ from fut.config import TrialConfig
 from fut.training import Epoch
 from fut.trial import run_trial
 from pipeline import yamlfile
+from pipeline.command import run_command
 from pipeline.faults import from_validation, join
 from pipeline.params import refuse
 from pipeline.store import StoreError
@@ -105,4 +106,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

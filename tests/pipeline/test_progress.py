@@ -11,6 +11,8 @@ from rich.console import Console
 import pipeline.progress
 from pipeline.params import load_params
 from pipeline.progress import Progress, describe, duration
+from pipeline.store import StoreError
+from pipeline.worker import Told
 
 
 class Clock:
@@ -47,9 +49,12 @@ class Followed:
 
     def do(self, event: str, number: int, **values: Any) -> None:
         """Let something happen to the trial with a number among the missing ones."""
-        trial = SimpleNamespace(trial_id=f"tune_{number}", config={"trial": number})
+        trial = SimpleNamespace(
+            trial_id=f"tune_{number}", config={"trial": number}, error_file=values.pop("error_file", None)
+        )
         if event == "result":
-            values = {"result": {"trial": self.missing[number], **result(values["score"])}}
+            told = Told(self.missing[number], result(values["score"])) if "score" in values else values["told"]
+            values = {"result": {"told": told._asdict()}}
         getattr(self.progress, f"on_trial_{event}")(iteration=0, trials=[], trial=trial, **values)
 
     @property
@@ -117,7 +122,59 @@ def test_a_cell_with_a_failed_trial_has_no_line(tiny: Path, clock: Clock) -> Non
     sweep = Followed(tiny)
     sweep.do("result", 0, score=0.75)
     sweep.do("error", 1)
-    assert sweep.lines == []
+    assert not [line for line in sweep.lines if line.startswith("  ")]
+
+
+def test_a_trial_that_raised_is_counted_and_the_same_traceback_is_shown_once(tiny: Path, clock: Clock) -> None:
+    sweep = Followed(tiny)
+    traceback = 'Traceback [bold]\n  File "a.py"\nValueError: no\n'
+    for number in (0, 1):
+        sweep.do("start", number)
+        sweep.do("result", number, told=Told(sweep.missing[number], failure=traceback))
+        sweep.do("complete", number)
+    sweep.do("result", 2, told=Told(sweep.missing[2], failure="KeyError: 'x'\n"))
+    assert sweep.lines == [
+        f"tiny: trial {sweep.missing[0][:12]} failed:", "Traceback [bold]", '  File "a.py"', "ValueError: no",
+        f"tiny: trial {sweep.missing[2][:12]} failed:", "KeyError: 'x'",
+    ]  # fmt: skip
+    assert "0/4 trials done, 0 running, 3 failed" in sweep.progress.line()
+
+
+def test_what_many_trials_notice_is_said_once(tiny: Path, clock: Clock) -> None:
+    sweep = Followed(tiny)
+    for number in range(3):
+        told = Told(sweep.missing[number], result(0.5), notices=("W&B is away", f"file {number} was damaged"))
+        sweep.do("result", number, told=told)
+    said = ["tiny: W&B is away", *(f"tiny: file {number} was damaged" for number in range(3))]
+    assert [line for line in sweep.lines if not line.startswith("  ")] == said
+    assert len(sweep.progress.results) == 3
+
+
+def test_a_lost_worker_is_no_failure_until_its_successor_is_lost_too(tiny: Path, clock: Clock, tmp_path: Path) -> None:
+    sweep = Followed(tiny)
+    reason = tmp_path / "error.txt"
+    reason.write_text("the node ran out of memory\n")
+    sweep.do("start", 0)
+    sweep.do("recover", 0)
+    assert "0 running, 0 failed" in sweep.progress.line()
+    sweep.do("start", 0)
+    sweep.do("error", 0, error_file=str(reason))
+    assert "0 running, 1 failed" in sweep.progress.line()
+    short = sweep.missing[0][:12]
+    assert sweep.lines == [
+        f"tiny: trial {short} lost its worker (killed, or out of memory); it runs once more",
+        f"tiny: trial {short} lost its worker again:",
+        "the node ran out of memory",
+    ]
+
+
+def test_a_store_that_takes_no_records_ends_the_sweep(tiny: Path, clock: Clock) -> None:
+    sweep = Followed(tiny)
+    sweep.progress.on_step_end(iteration=0, trials=[])
+    sweep.do("result", 0, told=Told(sweep.missing[0], unusable="the disk is full"))
+    sweep.do("result", 1, told=Told(sweep.missing[1], result(0.5)))
+    with pytest.raises(StoreError, match="the disk is full"):
+        sweep.progress.on_step_end(iteration=0, trials=[])
 
 
 def test_a_diverged_trial_without_a_score_is_named(tiny: Path, clock: Clock) -> None:

@@ -1,9 +1,7 @@
-"""How a sweep starts and what ends it before any trial has run: signals, addresses, bad params, a store that fails."""
+"""How a sweep starts, and what ends it before any trial has run: addresses, bad params, a small machine, no store."""
 
 import os
 import re
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,6 @@ import pytest
 
 import pipeline.sweep
 from pipeline.sweep import main
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_interrupt_a_sweep_and_nothing_after_it(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), pipeline.sweep._signals_raise():
-        os.kill(os.getpid(), number)
-        time.sleep(5)
-    assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize("address", ["local", "192.0.2.1:6379"])
@@ -62,3 +51,21 @@ def test_a_store_that_cannot_be_made_is_named(tiny: Path) -> None:
     (tiny.parent / "store").write_text("a file, not a folder")
     with pytest.raises(SystemExit, match=re.escape(str(tiny.parent / "store"))):
         main("tiny", tiny)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("cpus_per_trial: 1000", "cpus_per_trial: 1000, and this machine has [0-9]+; lower it"),
+        ("gpus_per_trial: 64", "gpus_per_trial: 64, and this machine has [0-9]+; lower it"),
+    ],
+)
+def test_what_this_machine_has_not_is_refused_and_not_waited_for(
+    asked: str, words: str, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.write_text(f"{asked}\n" + tiny.read_text())
+    with pytest.raises(SystemExit) as exit_:
+        main("tiny", tiny)
+    assert exit_.value.code == 2
+    assert re.fullmatch(words, capsys.readouterr().err.strip())
+    assert [path.name for path in tiny.parent.iterdir()] == ["params.yaml"]
