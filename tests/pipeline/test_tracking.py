@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +86,7 @@ def test_trials_one_after_the_other_in_a_process_have_runs_of_their_own(tiny: Pa
             logged.log_epoch(epoch(1))
             logged.log_epoch(epoch(2))
             logged.summarise(RECORD)
+        assert logged.problem is None
     with pytest.raises(ZeroDivisionError), tracked(run[2], "tiny", tracking) as logged:
         logged.log_epoch(epoch(1))
         raise ZeroDivisionError
@@ -155,6 +157,7 @@ def test_a_run_is_finished_once_whatever_happens(
     error: type[BaseException] | None, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, given = FakeRun(), []
+    monkeypatch.setattr(wandb, "setup", lambda settings: SimpleNamespace(settings=settings))
     monkeypatch.setattr(wandb, "init", lambda **options: given.append(options) or run)
     try:
         with tracked(trials(tiny)[0], "tiny", Tracking("p", "online", tmp_path / "runs")) as logged:
