@@ -1,6 +1,7 @@
 """From a study to its cells and trials."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,11 @@ from pydantic import ValidationError
 from fut.backbones import BACKBONES
 from fut.config import TrialConfig
 from fut.digest import digest
-from pipeline.faults import Fault, Steps, entries, from_validation, join, nearest, show, unknown
+from pipeline.faults import REFUSED, Fault, Steps, entries, from_validation, join, nearest, rounded, show, unknown
+from pipeline.limits import MOST_TRIALS, WITH_PARTS, excess
 from pipeline.sources import Source, Sourced
 from pipeline.study import Study
-from pipeline.widths import Multiple, multiples, sufficient_multiple
+from pipeline.widths import KEY, Multiple, multiples, sufficient_multiple, too_wide_for_tables
 
 OF_THE_STUDY = {"seed": "seeds", "learning_rate": "learning_rate"}
 FIELDS = [name for name in TrialConfig.model_fields if name not in OF_THE_STUDY]
@@ -82,15 +84,19 @@ def expand(name: str, study: Study) -> list[Cell]:
     cells: dict[str, Cell] = {}
     checks = _Checks([], set())
     base = Sourced(
-        {key: value for key, value in study.base.items() if checks.key(join(path, "base", key), (key,))},
+        {key: value for key, value in study.base.items() if checks.base_key(join(path, "base", key), key)},
         join(path, "base"),
     )
+    blocks: list[tuple[str, list[Axis], _Checks]] = []
     for place, block in study.blocks():
-        axes = _axes(block, join(path, *place), checks)
-        for point in _points(base.at(join(path, *place)), axes, checks):
-            cell = _cell(name, study, point, checks)
-            if cell is not None:
-                cells.setdefault(cell.id, cell)
+        own = checks._replace(excused=set(checks.excused))
+        blocks.append((join(path, *place), _axes(block, join(path, *place), own), own))
+    if _few_enough(path, study, [axes for _, axes, _ in blocks], checks):
+        for here, axes, own in blocks:
+            for point in _points(base.at(here), axes, own):
+                cell = _cell(name, study, point, own)
+                if cell is not None:
+                    cells.setdefault(cell.id, cell)
     faults = checks.faults
     metrics = {cell.first.task.metric for cell in cells.values()}
     if study.criterion is not None and len(metrics) > 1:
@@ -113,14 +119,36 @@ class _Checks(NamedTuple):
     faults: list[Fault]
     excused: set[Steps]
 
+    def base_key(self, path: str, key: str) -> bool:
+        """Whether a key of `base` names a field of a cell."""
+        if "," in key:
+            self.excused.update((part.strip(),) for part in key.split(","))
+            return self.add(path, "only keys of `grid` and `changes` set fields together; give each its own key")
+        if not self.key(path, target := tuple(key.split("."))):
+            return False
+        if len(target) > 1:
+            self.excused.add((target[0],))
+            nested = ": {".join(target) + ": ..." + "}" * (len(target) - 1)
+            return self.add(path, f"only keys of `grid` and `changes` reach in with dots; write {nested}")
+        return True
+
     def key(self, path: str, target: tuple[str, ...]) -> bool:
         """Whether a (dotted) key names a field of a cell."""
         if target[0] in OF_THE_STUDY:
             return self.add(path, f"{target[0]} belongs to the study; give its `{OF_THE_STUDY[target[0]]}`")
+        if target[0] in Study.model_fields:
+            return self.add(path, f"{target[0]} belongs to the study; move it out, beside `base` and `grid`")
         if target[0] not in FIELDS:
             self.excused.add((nearest(target[0], FIELDS) or "",))
             return self.add(path, unknown("key", target[0], FIELDS))
-        return all(target) or self.add(path, "an empty name between dots; write for example task.hops")
+        if not all(target):
+            return self.add(path, "an empty name between dots; write for example task.hops")
+        whole = target[: 1 + (target[0] in WITH_PARTS)]
+        if whole != target:
+            self.excused.add(whole)
+            name, inside = ".".join(whole), f"{{{KEY}: ...}}" if target == ("width", KEY) else "..."
+            return self.add(path, f"{name} has no parts; write {name}: {inside}")
+        return True
 
     def add(self, path: str, text: str) -> Literal[False]:
         """Note a fault."""
@@ -135,20 +163,21 @@ def _axes(block: dict[str, Any], path: str, checks: _Checks) -> list[Axis]:
     for key, value in block.items():
         here = join(path, key)
         targets = tuple(tuple(part.strip().split(".")) for part in key.split(","))
-        good = [checks.key(here, target) for target in targets]
-        good += [
-            checks.add(here, f"{'.'.join(target)} is set twice in this block; keep one")
-            for index, target in enumerate(targets)
-            if target in seen or target in targets[:index]
-        ]
-        seen.update(targets)
-        if all(good):
-            choices, faults = _choices(targets, value, here)
-            checks.faults.extend(faults)
-            if choices:
-                axes.append(Axis(targets, here, choices))
+        good = []
+        for target in targets:
+            if not checks.key(here, target):
+                good.append(False)
+            elif target in seen:
+                good.append(checks.add(here, f"{'.'.join(target)} is set twice in this block; keep one"))
             else:
-                checks.excused.update(targets)
+                good.append(True)
+            seen.add(target)
+        choices, faults = _choices(targets, value, here) if all(good) else ([], [])
+        checks.faults.extend(faults)
+        if choices:
+            axes.append(Axis(targets, here, choices))
+        else:
+            checks.excused.update(targets)
     return axes
 
 
@@ -179,6 +208,18 @@ def _choices(
     return [((item,), place) for item, place in listed], []
 
 
+def _few_enough(path: str, study: Study, blocks: list[list[Axis]], checks: _Checks) -> bool:
+    """Whether a study has no more trials than can be expanded, counted before any is made."""
+    points = sum(math.prod(len(axis.choices) for axis in axes) for axes in blocks)
+    rates = max(map(len, study.learning_rate.values()))
+    trials = points * len(study.seeds) * rates
+    return trials <= MOST_TRIALS or checks.add(
+        path,
+        f"comes to {rounded(trials)} trials (points × seeds × learning rates: {rounded(points)} × {len(study.seeds):,} "
+        f"× {rates:,}), and a study may have {MOST_TRIALS:,}; shorten its axes, or join some as in `heads, layers`",
+    )
+
+
 def _points(base: Sourced, axes: list[Axis], checks: _Checks) -> Iterator[Sourced]:
     """The configuration of every grid point: whole values first, then what stands inside them."""
     for choices in itertools.product(*(axis.choices for axis in axes)):
@@ -203,20 +244,29 @@ def _cell(name: str, study: Study, point: Sourced, checks: _Checks) -> Cell | No
     backbone = values.get("backbone")
     kind = backbone.get("kind") if isinstance(backbone, dict) else None
     rates = study.learning_rate.get(kind) if isinstance(kind, str) else None
-    if rates is None and kind in BACKBONES:
+    if rates is None and isinstance(kind, str) and kind in BACKBONES:
         checks.add(
             join("studies", name, "learning_rate", kind),
             "missing: the study has cells with this kind of backbone; add it",
         )
-    if isinstance(values.get("width"), Multiple):
-        try:
+    faults = excess(point)
+    width = values.get("width")
+    try:
+        if isinstance(width, Multiple):
             values["width"] = sufficient_multiple(values)
-        except ValueError as error:
-            checks.add(point.where(("width",)), str(error))
-            return None
+        elif isinstance(width, dict):
+            raise ValueError(
+                f"expected a whole number, got {show(width)}; {KEY} is for the key `width` of `grid` or `changes`"
+            )
+    except ValueError as error:
+        faults.append(Fault(point.where(("width",)), str(error)))
+        values["width"] = REFUSED
+    first = None
     try:
         first = TrialConfig(**{**values, "learning_rate": (rates or [1.0])[0], "seed": study.seeds[0]})
     except ValidationError as error:
-        checks.faults.extend(from_validation(error, TrialConfig, point.where, checks.excused))
-        return None
-    return Cell(cell_id(first), first, tuple(study.seeds), tuple(rates)) if rates else None
+        faults += from_validation(error, TrialConfig, point.where, checks.excused, axes=True)
+    if first is not None and (text := too_wide_for_tables(first)):
+        faults.append(Fault(point.where(("layers",)), text))
+    checks.faults.extend(faults)
+    return Cell(cell_id(first), first, tuple(study.seeds), tuple(rates)) if first and rates and not faults else None

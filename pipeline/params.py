@@ -2,29 +2,67 @@
 
 import re
 import sys
-from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Self
+from os.path import normpath
+from pathlib import Path, PurePath
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.faults import Fault, from_validation, join, unknown
+from pipeline.faults import Fault, clip, from_validation, join, unknown
 from pipeline.grid import Cell, GridError, expand
 from pipeline.study import Study
 from pipeline.yamlfile import read
 
-NAME = re.compile(r"[a-z][a-z0-9_-]*")  # studies name files, DVC stages and W&B groups
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")  # studies name files, DVC stages and W&B groups
+ADDRESS = re.compile(r"local|auto|([a-z]+://)?(\[[0-9a-f:]+\]|[^\s:/]+):[0-9]+")
+MADE = ("artifacts", "results", "quick")  # folders that DVC and `make clean` delete
+SMALLEST_SHARE = 0.0001  # of a GPU, for Ray
 
 
 def _study_name(name: str) -> str:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} names no study; take a small letter, then small letters, digits, - and _")
+        raise ValueError(
+            f"{clip(name)!r} names no study; take a small letter, then up to 63 small letters, digits, - and _"
+        )
     return name
+
+
+def _no_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
 
 
 def _local_folder(path: str) -> str:
     if "://" in path:
-        raise ValueError(f"{path!r} is an address, and the store is a local folder; give its path")
+        raise ValueError(f"{clip(path)!r} is an address, and the store is a local folder; give its path")
+    if (first := next(iter(PurePath(normpath(path)).parts), "")) in MADE:
+        raise ValueError(f"lies in {first}, which `make clean` deletes; take another folder, such as store")
+    try:
+        Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{clip(path)!r} names the home of a user who is not there; write the path out") from error
     return path
+
+
+def _project(name: str) -> str:
+    if odd := sorted(set(name) & set("/\\#?%:")):
+        raise ValueError(f"holds {' '.join(odd)}, which W&B allows in no name of a project; leave it out")
+    return name
+
+
+def _address(text: str) -> str:
+    if not ADDRESS.fullmatch(text):
+        raise ValueError(f"{clip(text)!r} is no address; write local, auto, or the HOST:PORT of a cluster that runs")
+    return text
+
+
+def _gpus(share: float) -> float:
+    if share > 1 and share != int(share):
+        raise ValueError(f"more than one GPU has to be a whole number of them, got {share}; write {int(share)}")
+    if 0 < share < SMALLEST_SHARE:
+        raise ValueError(f"a share of a GPU is at least {SMALLEST_SHARE}, got {share}; write 0 to train on the CPU")
+    return share
 
 
 class ParamsError(Exception):
@@ -41,7 +79,7 @@ class Wandb(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    project: str = Field(default="fut", min_length=1)
+    project: Annotated[str, AfterValidator(_no_blank), AfterValidator(_project)] = Field("fut", max_length=128)
     mode: Literal["auto", "online", "offline", "disabled"] = "auto"
 
 
@@ -50,13 +88,22 @@ class Params(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    elsewhere: ClassVar = dict.fromkeys(Study.model_fields, "to a study, in `studies`")
+
     run: list[str] = Field(description="the studies to run")
-    store: Annotated[str, AfterValidator(_local_folder)] = Field(
-        "store", min_length=1, description="folder of the trial store, relative to this file's"
+    store: Annotated[str, AfterValidator(_no_blank), AfterValidator(_local_folder)] = Field(
+        "store", description="folder of the trial store, relative to this file's"
     )
-    cpus_per_trial: int = Field(1, ge=1)
-    gpus_per_trial: float = Field(0, ge=0, allow_inf_nan=False)
-    ray_address: str = Field("local", min_length=1)
+    cpus_per_trial: int = Field(1, ge=1, le=10_000)
+    gpus_per_trial: Annotated[float, AfterValidator(_gpus)] = Field(0, ge=0, le=1_000, allow_inf_nan=False)
+    ray_address: Annotated[str, AfterValidator(_no_blank), AfterValidator(_address)] = "local"
+    stalled_after: float = Field(
+        1_800,
+        ge=1,
+        le=10_000_000,
+        allow_inf_nan=False,
+        description="seconds without a finished epoch after which a trial counts as hung and is ended",
+    )
     wandb: Wandb = Wandb()
     studies: dict[Annotated[str, AfterValidator(_study_name)], Study] = Field(description="the grids, by name")
 
@@ -125,14 +172,17 @@ def refuse(message: str) -> NoReturn:
 
 
 def _good_studies(raw: dict[str, Any]) -> dict[str, Study]:
-    """The studies that are well-formed one by one, so that a fault in one hides none in another's grid."""
+    """The studies whose grid can be checked, so that a fault elsewhere hides none in it."""
     good: dict[str, Study] = {}
     studies = raw.get("studies")
     for name, value in studies.items() if isinstance(studies, dict) else ():
         try:
             good[name] = Study.model_validate(value)
-        except ValidationError:
-            continue
+        except ValidationError as error:
+            bad = {details["loc"][0] for details in error.errors() if details["loc"]}
+            if isinstance(value, dict) and bad <= {"about", "seeds", "learning_rate", "criterion"}:
+                rest = {key: item for key, item in value.items() if key not in bad}
+                good[name] = Study.model_validate({"seeds": [0], **rest})
     return good
 
 
@@ -149,13 +199,14 @@ def _reference_faults(raw: dict[str, Any]) -> list[Fault]:
 def _run_faults(run: list[Any], known: list[str], place: str) -> list[Fault]:
     if not run:
         return [Fault(place, f"names no study; name at least one of {', '.join(known)}")]
-    faults = [
-        Fault(join(place, index), unknown("study", name, known))
-        for index, name in enumerate(run)
-        if isinstance(name, str) and name not in known
-    ]
-    return faults + [
-        Fault(join(place, index), f"study {name!r} is named twice; keep one")
-        for index, name in enumerate(run)
-        if name in run[:index]
-    ]
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for index, name in enumerate(run):
+        if not isinstance(name, str):
+            continue  # pydantic says so
+        if name in seen:
+            faults.append(Fault(join(place, index), f"study {clip(name)!r} is named twice; keep one"))
+        elif name not in known:
+            faults.append(Fault(join(place, index), unknown("study", name, known)))
+        seen.add(name)
+    return faults

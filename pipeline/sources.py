@@ -45,7 +45,10 @@ class Sourced:
         for depth, step in enumerate(steps[:-1], start=1):
             parent = parent.setdefault(step, {})
             if not isinstance(parent, dict):
-                raise TypeError(f"{'.'.join(steps[:depth])} is no mapping here, so nothing in it can be set")
+                raise TypeError(
+                    f"{'.'.join(steps[:depth])} is no mapping ({self.where(steps[:depth])}), so it has no "
+                    f"{steps[depth]}; write a mapping there, or leave this key out"
+                )
         there = parent.get(steps[-1])
         if isinstance(value, dict) and isinstance(there, dict) and _same_thing(there, value):
             self._sources[steps] = source
