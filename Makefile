@@ -6,7 +6,7 @@ READY := .venv/ready
 export WANDB_SILENT := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick plan test lint clean
+.PHONY: help setup run quick plan test coverage lint bench clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,10 +38,19 @@ plan: $(READY) ## Say what `make run` would do: cells, trials, core-hours
 test: $(READY) ## Run the tests
 	$(BIN)/python -m pytest
 
+coverage: $(READY) ## Run the tests, and say which lines and branches none of them reaches
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
 lint: $(READY) ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+bench: $(READY) ## Measure how fast things are, and compare with the recorded figures
+	@$(BIN)/python -m benchmarks
+
 clean: ## Delete what the pipeline made, never the trial store
-	rm -rf artifacts results quick dvc.lock .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf artifacts results quick dvc.lock .pytest_cache .hypothesis .coverage* .ruff_cache .mypy_cache

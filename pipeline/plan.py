@@ -115,9 +115,9 @@ def _notes(total: Count, shared: int, bad: list[CorruptRecord], store: Store) ->
 def main(params: ParamsOption = PARAMS, workspace: WorkspaceOption = None, run: RunOption = None) -> None:
     """Say what a run would do, without doing it."""
     opened = Workspace.open(params, workspace, run)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=True, width=PIPED_WIDTH, color_system=None)
+        console = Console(highlight=False, markup=False, soft_wrap=True, width=PIPED_WIDTH, color_system=None)
     plan(opened, console)
 
 

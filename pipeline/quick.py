@@ -25,15 +25,14 @@ def main(
 ) -> None:
     """Run one study through every stage, beside the results of `run:`; it shares the trial store with them."""
     opened = Workspace.open(params, workspace, [study])
-    console = Console(soft_wrap=True)
     build_datasets(opened)
     build_backbones(opened)
     try:
-        if status := run_sweep(opened, study, console):
+        if status := run_sweep(opened, study, Console(soft_wrap=True, markup=False)):
             raise SystemExit(status)
         build_tables(opened)
         draw_figures(opened)
-        summarise(opened, console)
+        summarise(opened, Console(soft_wrap=True))
     except (StoreError, TablesError, TableError) as error:
         raise SystemExit(f"{study}: {error}") from error
 

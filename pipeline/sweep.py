@@ -81,7 +81,7 @@ def _sweep(workspace: Workspace, study: str, console: Console, listen: Callable[
             stopped, status = "the sweep was interrupted", INTERRUPTED
         except StoreError as error:
             stopped = "the sweep had to stop"
-            console.print(f"{study}: {error}", highlight=False, markup=False)
+            console.print(f"{study}: {error}", highlight=False)
     return _close(workspace, study, cells, stopped, console) and status
 
 
@@ -221,7 +221,7 @@ def main(
     if study not in opened.params.studies:
         refuse(f"there is no study {study!r} in {params}; it has {', '.join(opened.params.studies)}")
     try:
-        status = run_sweep(opened, study, Console(soft_wrap=True))
+        status = run_sweep(opened, study, Console(soft_wrap=True, markup=False))
     except StoreError as error:
         raise SystemExit(f"{study}: {error}") from error
     raise SystemExit(status)

@@ -15,7 +15,9 @@ from fut.trial import run_trial
 from pipeline import yamlfile
 from pipeline.command import run_command
 from pipeline.faults import from_validation, join
+from pipeline.limits import excess
 from pipeline.params import refuse
+from pipeline.sources import Sourced
 from pipeline.store import StoreError
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
@@ -58,11 +60,15 @@ def parse(text: str) -> TrialConfig:
         raise ValueError("\n".join(map(str, faults)))
     if not isinstance(values, dict):
         raise ValueError("a trial is an id, at least its first 6 letters, or a mapping, or a file that holds one")
+    point = Sourced(values, "")
+    faults = excess(point)
     try:
-        return TrialConfig.model_validate(values)
+        trial = TrialConfig.model_validate(point.values)
     except ValidationError as error:
-        faults = from_validation(error, TrialConfig, lambda steps, of_key: join("", *steps))
-        raise ValueError("\n".join(map(str, faults))) from error
+        faults += from_validation(error, TrialConfig, lambda steps, of_key: join("", *steps))
+    if faults:
+        raise ValueError("\n".join(map(str, faults)))
+    return trial
 
 
 def main(

@@ -10,7 +10,7 @@ from rich.console import Console
 from fut.config import TrialConfig
 from fut.record import Record
 from pipeline.estimate import Estimator
-from pipeline.plan import count, plan, read_records
+from pipeline.plan import count, main, plan, read_records
 from pipeline.store import Store
 from pipeline.workspace import Workspace
 
@@ -116,3 +116,9 @@ def test_a_partly_known_estimate_says_so(workspace: Workspace, finish: Finish) -
 
 def test_reading_an_empty_store_finds_nothing(tmp_path: Path) -> None:
     assert read_records(Store(tmp_path / "none"))[0] == set()
+
+
+def test_brackets_in_a_line_about_a_study_are_text(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.write_text(tiny.read_text().replace("about: two widths of two backbones", 'about: "see [/b] and [red]"'))
+    main(tiny)
+    assert "see [/b] and [red]" in capsys.readouterr().out

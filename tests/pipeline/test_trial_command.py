@@ -10,7 +10,7 @@ from fut.config import TrialConfig
 from fut.files import save_arrays
 from fut.program import load_program
 from pipeline.store import Store
-from pipeline.trial import find, main
+from pipeline.trial import find, main, parse
 from pipeline.workspace import Workspace
 
 TRIAL = """
@@ -135,3 +135,14 @@ def test_an_impossible_configuration_is_refused_with_every_path(
     errors = refused(quick, text, capsys)
     for path in paths:
         assert path in errors
+
+
+def test_a_number_that_is_too_large_or_no_number_is_refused_and_not_tried() -> None:
+    shape = "heads: 1, layers: 1000000000, width: 8, learning_rate: 0.01, seed: 0"
+    text = f"{{task: {{name: khop}}, backbone: {{kind: sparse}}, {shape}, training: {{solved_at: .nan}}}}"
+    with pytest.raises(ValueError) as refused:
+        parse(text)
+    assert str(refused.value).splitlines() == [
+        "layers: must be at most 1,000, got 1000000000",
+        "training.solved_at: must be a finite number, got nan",
+    ]
