@@ -3,16 +3,13 @@
 import copy
 import json
 import os
-import subprocess
-import sys
-import time
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pipeline.store
 from fut.config import TrialConfig
 from fut.files import card_path
 from fut.record import Record
@@ -103,6 +100,15 @@ def test_a_damaged_record_is_named_and_set_aside(
     assert store.check() == []
 
 
+@pytest.mark.parametrize("move", [rename, another_folder])
+def test_a_record_in_a_wrong_place_is_none(
+    store: Store, trials: list[TrialConfig], finish: Finish, move: Callable[[Path], None]
+) -> None:
+    finish(store, trials[0])
+    move(store.record_path(trials[0].id))
+    assert store.ids() == set() and not store.has(trials[0].id)
+
+
 def test_reading_refuses_what_checking_would_set_aside(store: Store, trials: list[TrialConfig], finish: Finish) -> None:
     finish(store, trials[0])
     edit(result={"test_accuracy": 1.0})(store.record_path(trials[0].id))
@@ -161,16 +167,6 @@ def test_a_check_can_be_of_some_trials_only(store: Store, trials: list[TrialConf
     assert [problem.trial for problem in store.check([trials[1].id, trials[2].id])] == [trials[1].id]
 
 
-def test_old_temporary_files_go_and_young_ones_stay(store: Store, trials: list[TrialConfig], finish: Finish) -> None:
-    finish(store, trials[0])
-    old, young = (store.record_path(trials[0].id).with_name(f".{age}.json.tmp") for age in ("old", "young"))
-    for path in (old, young):
-        path.write_text("{")
-    os.utime(old, (time.time() - 3_700,) * 2)
-    assert store.check() == []
-    assert not old.exists() and young.exists()
-
-
 def test_a_record_appears_whole_or_not_at_all(
     store: Store, trials: list[TrialConfig], finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +207,10 @@ def test_a_store_that_vanishes_is_not_made_anew_in_its_place(
         lambda: store.program_path(trials[0].id),
         lambda: store.write(record),
         lambda: store.write_failure(trials[0].id, "s", {}, ValueError(), ""),
+        lambda: store.clear_failure(trials[0].id),
+        lambda: store.read(trials[0].id),
+        store.check,
+        store.failures,
     ):
         with pytest.raises(StoreError, match="is not there"):
             action()
@@ -219,6 +219,68 @@ def test_a_store_that_vanishes_is_not_made_anew_in_its_place(
     gone.rename(store.path)
     store.create()  # leaves what is there
     assert store.read(trials[0].id) == record
+
+
+def test_a_store_that_vanishes_while_it_is_checked_is_missed(
+    store: Store, trials: list[TrialConfig], finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(store, trials[0])
+    record, read = store.record_path(trials[0].id), Path.read_bytes
+
+    def last(path: Path) -> bytes:
+        if path == record:
+            store.path.rename(store.path.with_name("gone"))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", last)
+    with pytest.raises(StoreError, match="is not there"):
+        store.check()
+    assert not store.path.exists()
+
+
+MARKERS = {
+    "empty": ("", "store.json: not readable JSON"),
+    "cut": ('{"format": "fut tr', "store.json: not readable JSON"),
+    "a list": ("[]", "is not that of a trial store; move it away, or name another folder as `store` in params.yaml"),
+    "of another tool": ('{"format": "a shop", "schema_version": 1}', "is not that of a trial store"),
+    "of a later version": ('{"format": "fut trial store", "schema_version": 2}', "holds records of schema version 2"),
+    "of no version": ('{"format": "fut trial store"}', "holds records of schema version None, and this code knows"),
+}
+
+
+@pytest.mark.parametrize(("marker", "says"), MARKERS.values(), ids=MARKERS)
+def test_a_folder_that_is_no_store_of_this_code_is_refused_and_left_as_it_is(
+    store: Store, trials: list[TrialConfig], finish: Finish, marker: str, says: str
+) -> None:
+    record = finish(store, trials[0])
+    (store.path / "store.json").write_text(marker)
+    before = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
+    for action in (
+        store.create,
+        store.check,
+        store.failures,
+        lambda: store.program_path(trials[0].id),
+        lambda: store.write(record),
+        lambda: store.write_failure(trials[0].id, "s", {}, ValueError(), ""),
+        lambda: store.clear_failure(trials[0].id),
+    ):
+        with pytest.raises(StoreError) as error:
+            action()
+        assert says in str(error.value) and "or name another folder as `store` in params.yaml" in str(error.value)
+    assert {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_damaged_marker_can_be_restored_as_its_message_says(
+    store: Store, trials: list[TrialConfig], finish: Finish
+) -> None:
+    record, marker = finish(store, trials[0]), store.path / "store.json"
+    marker.write_text("")
+    with pytest.raises(StoreError) as error:
+        store.create()
+    (told,) = re.findall(r"write (\{.*\}) into that file", str(error.value))
+    marker.write_text(told)
+    store.create()
+    assert store.read(trials[0].id) == record and store.check() == []
 
 
 def test_failures_are_noted_and_forgotten(store: Store, trials: list[TrialConfig]) -> None:
@@ -233,38 +295,26 @@ def test_failures_are_noted_and_forgotten(store: Store, trials: list[TrialConfig
         "message": "no luck",
         "traceback": "Traceback …",
     }
-    (store.path / "failures" / "x.json").write_text("{")
-    assert store.failures()["x"]["error"] == "unreadable"
     store.clear_failure(trial.id)
     store.clear_failure(trial.id)
-    assert list(store.failures()) == ["x"]
+    assert store.failures() == {}
 
 
-def test_the_command_exits_1_when_it_set_something_aside(
-    tiny: Path, trials: list[TrialConfig], finish: Finish, tmp_path: Path
-) -> None:
-    store = Store(tiny.parent / "store")
-    store.create()
-    for trial in trials:
-        finish(store, trial)
-    truncate(store.record_path(trials[0].id))
-    command = [sys.executable, "-m", "pipeline.store", "check", "--params", str(tiny)]
-    root = Path(pipeline.store.__file__).parent.parent
-    runs = [
-        subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for _ in range(2)
-    ]
-    assert [run.returncode for run in runs] == [1, 0]
-    assert f"{store.record_path(trials[0].id)}: not readable JSON" in runs[0].stdout
-    assert "3 records are good, 1 set aside, 0 failures noted" in runs[0].stdout
-    assert "3 records are good, 0 set aside, 0 failures noted" in runs[1].stdout
+def test_a_note_of_a_failure_that_cannot_be_read_says_so(store: Store, trials: list[TrialConfig]) -> None:
+    store.write_failure(trials[0].id, "tiny", {}, ValueError("no luck"), "")
+    (good,) = (folder := store.path / "failures").iterdir()
+    note = json.loads(good.read_text())
+    texts = {"cut": "{", "list": "[]", "deep": "[" * 100_000, "empty": "{}", "type": json.dumps({**note, "message": 1})}
+    for name, text in texts.items():
+        (folder / f"{name}.json").write_text(text)
+    (folder / "folder.json").mkdir()
+    os.mkfifo(folder / "pipe.json")
+    noted = store.failures()
+    assert noted.pop(trials[0].id) == note
+    assert noted.keys() == {*texts, "folder", "pipe"}
+    for name, told in noted.items():
+        assert (told["trial"], told["error"]) == (name, "unreadable")
+        assert told["message"].startswith(f"{folder / name}.json: ") and told["message"].endswith("; delete this file")
 
 
 def test_a_problem_reads_as_one_line() -> None:
