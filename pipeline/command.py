@@ -10,6 +10,8 @@ from typing import NoReturn, ParamSpec
 
 import typer
 
+from pipeline.disk import StoreError
+
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
 REMEDIES = {
     errno.ENOSPC: "make room there",
@@ -29,7 +31,7 @@ def run_command(main: Callable[..., None]) -> None:
 
 
 def guarded(main: Callable[P, None]) -> Callable[P, None]:
-    """A command that ends with exit status 130 at Ctrl-C, and with 1 at a disk that is full, missing or locked."""
+    """A command that ends with exit status 130 at Ctrl-C, and with 1 at a disk or a store that cannot be used."""
 
     @functools.wraps(main)
     def command(*arguments: P.args, **options: P.kwargs) -> None:
@@ -37,6 +39,9 @@ def guarded(main: Callable[P, None]) -> Callable[P, None]:
             main(*arguments, **options)
         except KeyboardInterrupt:
             _end("interrupted", INTERRUPTED)
+        except StoreError as error:
+            print(error, file=sys.stderr)
+            raise SystemExit(1) from None
         except OSError as error:
             if error.errno not in REMEDIES:
                 raise

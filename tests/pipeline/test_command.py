@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline.command import guarded, writing
+from pipeline.store import StoreError
 
 
 def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[Any, str]:
@@ -39,6 +40,13 @@ def test_a_broken_disk_is_said_in_a_line_with_the_place_and_the_remedy(
     status, words = ended(error, capsys)
     assert status == 1 and words.startswith(said) and words.count("\n") == 1
     assert words.endswith("What is done is kept: run the same command again to go on.\n")
+
+
+def test_a_store_that_cannot_be_used_says_so_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(StoreError("the store is on a disk that fails; mend it"), capsys) == (
+        1,
+        "the store is on a disk that fails; mend it\n",
+    )
 
 
 def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
