@@ -1,17 +1,9 @@
-"""Sweeps, run as a user runs them: complete or not, interrupted, damaged, repeated; and what they leave behind."""
+"""Sweeps, run as a user runs them: complete or not, damaged, repeated; and what they leave behind."""
 
 import json
-import os
 import re
-import signal
 import statistics
-import subprocess
-import sys
-import time
-import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,137 +11,8 @@ import pipeline.sweep
 from fut.config import TrialConfig
 from fut.files import load_arrays
 from fut.trial import run_trial
-from pipeline.estimate import effort
-from pipeline.store import Store
 from pipeline.sweep import main
-from pipeline.workspace import Workspace
-
-VARY = {"train_seconds", "started", "seconds", "checksum"}  # times, and the record's digest with them
-LIMIT = 300  # seconds that a sweep may take on the slowest machine before a test gives up on it
-GONE_WITHIN = 30  # seconds
-ALONE = os.cpu_count() or 1  # CPUs of a trial that leaves no room for another beside it
-PARAMS = """
-run: [first]
-store: kept/store
-cpus_per_trial: {cpus}
-wandb: {{project: fut-tests, mode: offline}}
-studies:
-  first: &first
-    seeds: {seeds}
-    base:
-      task: {{name: khop, length: 8, train_size: 200, val_size: 50, test_size: 50}}
-      backbone: {{kind: random, value_gain: 0.5}}
-      components: residual+layernorm
-      heads: 1
-      layers: 1
-      training: {{steps: {steps}, batch_size: 16, steps_per_epoch: {epoch}, warmup_steps: 5}}
-    grid: {{width: {widths}}}
-  second:
-    <<: *first
-    grid: {{width: [8]}}
-"""
-
-
-class Ended(NamedTuple):
-    """A sweep that has ended, and what it left."""
-
-    status: int
-    output: str
-    errors: str
-    store: Store
-    completion: dict[str, Any]
-    files: dict[str, tuple[int, bytes]]  # of the store: time of the last change, contents
-
-    def records(self) -> set[str]:
-        """The trials with a record when the sweep had ended."""
-        return {Path(name).stem for name in self.files if name.startswith("trials/")}
-
-
-class Lab:
-    """A params.yaml in a folder of its own, and sweeps that are started in another one."""
-
-    def __init__(self, root: Path) -> None:
-        self.params, self.elsewhere = root / "project" / "params.yaml", root / "elsewhere"
-        self.params.parent.mkdir(parents=True)
-        self.elsewhere.mkdir()
-        self.mark = uuid.uuid4().hex  # in the environment of every process of these sweeps
-
-    def write(self, widths: list[int], **values: Any) -> None:
-        """Write params.yaml."""
-        usual = {"seeds": [0, 1, 2], "cpus": ALONE, "steps": 20, "epoch": 10}
-        self.params.write_text(PARAMS.format(widths=widths, **(usual | values)))
-
-    @property
-    def workspace(self) -> Workspace:
-        """What the sweeps work on."""
-        return Workspace.open(self.params)
-
-    def trials(self, study: str = "first") -> list[TrialConfig]:
-        """The trials of a study in the order in which a sweep starts them."""
-        found = [trial for cell in self.workspace.params.cells(study) for trial in cell.trials]
-        return sorted(found, key=lambda trial: (-effort(trial), trial.id))
-
-    def start(self, module: str, *arguments: str) -> "subprocess.Popen[str]":
-        """Start a command of the pipeline in another folder than the project's."""
-        others = ("WANDB", "RAY", "TUNE")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments, "--params", str(self.params)],
-            cwd=self.elsewhere,
-            env={**environment, "OMP_NUM_THREADS": "1", "FUT_TEST_MARK": self.mark},
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def sweep(self, study: str = "first", meanwhile: Callable[["subprocess.Popen[str]"], None] | None = None) -> Ended:
-        """Run a sweep to its end, and look at what it left."""
-        process = self.start("pipeline.sweep", study)
-        try:
-            if meanwhile:
-                meanwhile(process)
-            output, errors = process.communicate(timeout=LIMIT)
-        finally:
-            if process.poll() is None:
-                process.kill()
-        return self.ended(study, process.returncode, output, errors)
-
-    def ended(self, study: str, status: int, output: str, errors: str) -> Ended:
-        """What a sweep left."""
-        store = self.workspace.store
-        files = {
-            str(path.relative_to(store.path)): (path.stat().st_mtime_ns, path.read_bytes())
-            for path in store.path.rglob("*")
-            if path.is_file()
-        }
-        return Ended(status, output, errors, store, json.loads(self.workspace.sweep(study).read_text()), files)
-
-    def processes(self) -> list[str]:
-        """The processes that are left of all sweeps so far: all inherit the mark."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"FUT_TEST_MARK={self.mark}".encode() in (folder / "environ").read_bytes():
-                    found.append(f"{folder.name}: {(folder / 'cmdline').read_bytes()[:80]!r}")
-            except OSError:
-                continue  # it has ended meanwhile
-        return found
-
-    def left_over(self) -> list[str]:
-        """The processes that are still left some time after a sweep's end."""
-        end = time.monotonic() + GONE_WITHIN
-        while (found := self.processes()) and time.monotonic() < end:
-            time.sleep(0.2)
-        return found
-
-
-def steady(value: Any) -> Any:
-    """A record without what may differ between two runs of a trial."""
-    if isinstance(value, dict):
-        return {name: steady(inner) for name, inner in value.items() if name not in VARY}
-    return [steady(inner) for inner in value] if isinstance(value, list) else value
-
+from tests.pipeline.lab import CPUS, Ended, Lab, steady
 
 # One story, told by fixtures that build on one another: a sweep in which a trial fails; then, after its cause has been
 # removed, other trials damaged and a width added to the grid, a sweep that has to make good exactly these.
@@ -177,7 +40,7 @@ def failed(lab: Lab, before: list[TrialConfig]) -> Ended:
 
 def obstacle(lab: Lab, before: list[TrialConfig]) -> Path:
     """The path of the first trial's program."""
-    return lab.workspace.store.path / "programs" / before[0].id[:2] / f"{before[0].id}.safetensors"
+    return lab.store.path / "programs" / before[0].id[:2] / f"{before[0].id}.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +73,7 @@ def test_a_failed_trial_fails_the_sweep_and_no_other_trial(before: list[TrialCon
     victim, *others = before
     assert failed.status == 1
     assert failed.records() == {trial.id for trial in others}
-    assert [entry["trial"] for entry in failed.completion["missing"]] == [victim.id]
+    assert failed.missing().keys() == {victim.id}
     assert (failed.completion["expected"], failed.completion["finished"]) == (6, 5)
     assert "first: incomplete, 1 of 6 trials are missing:" in failed.output
     assert "What is done is kept: run the same command again, and only these trials run." in failed.output
@@ -219,7 +82,7 @@ def test_a_failed_trial_fails_the_sweep_and_no_other_trial(before: list[TrialCon
     assert "5/6 trials done, 0 running, 1 failed" in failed.output
     failure = json.loads(failed.files[f"failures/{victim.id}.json"][1])
     assert failure["study"] == "first" and failure["config"] == victim.canonical()
-    assert "Traceback" in failure["traceback"] and "save_program" in failure["traceback"]
+    assert "Traceback" in failure["traceback"] and "save_arrays" in failure["traceback"]
 
 
 @pytest.mark.slow
@@ -233,7 +96,7 @@ def test_the_next_sweep_runs_exactly_what_failed_what_is_damaged_and_what_is_new
     assert repaired.store.check() == []
     assert not [name for name in repaired.files if name.startswith("failures/")]
     whole = failed.records() - damaged.keys()
-    kept = {name: file for name, file in failed.files.items() if Path(name).stem in whole}
+    kept = failed.kept(whole)
     assert len(kept) == 6 and kept.items() <= repaired.files.items()  # record, program and card, not written again
 
 
@@ -306,15 +169,15 @@ def test_a_reused_worker_a_fresh_process_and_no_ray_give_the_same_record(
     assert len(reused) >= 2, "no worker was reused"
     trials = {trial.id: trial for trial in lab.trials()}
     for trial in (first, *reused):
-        alone = run_trial(trials[trial], tmp_path / "data", tmp_path / "backbones", tmp_path / "p.safetensors", ALONE)
+        alone = run_trial(trials[trial], tmp_path / "data", tmp_path / "backbones", tmp_path / "p.safetensors", CPUS)
         assert steady(alone) == steady(repaired.store.read(trial))
     arrays, card = load_arrays(repaired.store.program_path(reused[-1]))
     again, card_again = load_arrays(tmp_path / "p.safetensors")
     assert card == card_again and all((arrays[name] == again[name]).all() for name in arrays)
-    process = lab.start("pipeline.trial", reused[-1][:12], "--program", str(tmp_path / "fresh.safetensors"))
-    output, errors = process.communicate(timeout=LIMIT)
-    assert process.returncode == 0, errors
-    assert steady(json.loads(output)) == steady(repaired.store.read(reused[-1]))
+    program = str(tmp_path / "fresh.safetensors")
+    fresh = lab.start(*lab.command("pipeline.trial", reused[-1][:12], "--program", program))
+    assert fresh.wait() == 0, fresh.errors
+    assert steady(json.loads(fresh.output)) == steady(repaired.store.read(reused[-1]))
 
 
 def without_ray(lab: Lab, study: str, monkeypatch: pytest.MonkeyPatch) -> Ended:
@@ -322,7 +185,7 @@ def without_ray(lab: Lab, study: str, monkeypatch: pytest.MonkeyPatch) -> Ended:
     monkeypatch.setattr(pipeline.sweep, "_run_trials", lambda *arguments: pytest.fail("a trial was run"))
     with pytest.raises(SystemExit) as exit_:
         main(study, lab.params)
-    return lab.ended(study, exit_.value.code, "", "")
+    return lab.look(exit_.value.code, "", "", study)
 
 
 @pytest.mark.slow
@@ -350,56 +213,3 @@ def test_a_trial_of_two_studies_is_trained_once(
 @pytest.mark.slow
 def test_no_process_of_a_sweep_outlives_it(lab: Lab, repaired: Ended) -> None:
     assert lab.left_over() == []
-
-
-# Interruption.
-
-
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Ended]:
-    """A sweep of four trials, two at a time, which is interrupted as soon as there is a record."""
-    lab = Lab(tmp_path_factory.mktemp("interrupted"))
-    lab.write([8, 12], seeds=[0, 1], cpus=max(1, ALONE // 2), steps=1_500, epoch=750)
-    store = lab.workspace.store
-
-    def interrupt(process: "subprocess.Popen[str]") -> None:
-        end = time.monotonic() + LIMIT
-        while not store.ids() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-        assert lab.processes(), "processes are not found by their mark"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does for Ctrl-C
-
-    return lab, lab.sweep(meanwhile=interrupt)
-
-
-@pytest.mark.slow
-def test_an_interrupted_sweep_says_so_and_leaves_whole_records_only(interrupted: tuple[Lab, Ended]) -> None:
-    lab, ended = interrupted
-    expected = {trial.id for trial in lab.trials()}
-    missing = {entry["trial"]: entry["reason"] for entry in ended.completion["missing"]}
-    assert ended.status == 130
-    assert 1 <= len(ended.records()) <= 3
-    assert missing.keys() == expected - ended.records()
-    assert set(missing.values()) == {"not run: the sweep was interrupted"}
-    assert f"first: incomplete, {len(missing)} of 4 trials are missing:" in ended.output
-    assert ended.store.check() == []
-    assert not [name for name in ended.files if name.endswith(".tmp")]
-    assert not [name for name in ended.files if name.startswith("failures/")]
-
-
-@pytest.mark.slow
-def test_no_process_outlives_an_interrupted_sweep(interrupted: tuple[Lab, Ended]) -> None:
-    assert interrupted[0].left_over() == []
-
-
-@pytest.mark.slow
-def test_after_an_interruption_only_what_is_missing_runs(interrupted: tuple[Lab, Ended]) -> None:
-    lab, before = interrupted
-    after = lab.sweep()
-    done = len(before.records())
-    assert after.status == 0
-    assert f"first: 2 cells, 4 trials, {done} in the store, {4 - done} to run" in after.output
-    assert after.records() == {trial.id for trial in lab.trials()}
-    kept = {name: file for name, file in before.files.items() if Path(name).stem in before.records()}
-    assert kept and kept.items() <= after.files.items()
-    assert after.store.check() == []
