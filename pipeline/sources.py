@@ -62,10 +62,9 @@ class Sourced:
 
     def where(self, steps: Steps, of_key: bool = False) -> str:
         """The path in the file of a value, or of its key; what is not there has a path below the nearest that is."""
-        for depth in range(len(steps), -1, -1):
-            if source := self._sources.get(steps[:depth]):
-                return source.key if of_key and depth == len(steps) else join(source.value, *steps[depth:])
-        raise KeyError(steps)
+        depth = next(depth for depth in range(len(steps), -1, -1) if steps[:depth] in self._sources)  # () always is
+        source = self._sources[steps[:depth]]
+        return source.key if of_key and depth == len(steps) else join(source.value, *steps[depth:])
 
     def _note(self, steps: Steps, value: Any, source: Source) -> None:
         self._sources[steps] = source

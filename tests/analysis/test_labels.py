@@ -90,3 +90,11 @@ def test_shapes_are_named_where_a_kind_has_several(described) -> None:
     assert cells["shape_label"].tolist() == ["H = 1, L = 2, d = 2", "H = 2, L = 2, d = 4"]
     assert set(cells["task_label"]) == {"simulate"}  # k and p follow d
     assert set(described({"heads": 1}, {"heads": 4, "backbone": "trained"})["shape_label"]) == {""}
+
+
+def test_values_are_named_by_what_they_are(described) -> None:
+    cells = described({"values": "standard"}, {"values": "full"}, {"values": "standard", "width": 32})
+    assert cells["variant"].tolist() == ["full values" if value == "full" else "" for value in cells["values"]]
+    assert sorted(cells["values"]) == ["full", "standard", "standard"]
+    cells = described({"leaf_dim": None}, {"leaf_dim": 4})
+    assert sorted(cells["variant"]) == ["leaf_dim 4", "no leaf_dim"]

@@ -84,3 +84,14 @@ def test_registries_are_left_out() -> None:
     reached = digest.reached(["fut.trial", "fut.tasks.dyck", "fut.backbones.random"])
     assert {"fut.training", "fut.transformer", "fut.attention", "fut.seeds", "fut.tasks.base"} <= reached
     assert not {"fut.tasks", "fut.tasks.khop", "fut.tasks.simulate", "fut.backbones.control"} & reached
+
+
+def test_a_module_that_is_not_there_has_no_digest() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"fut\.nothing"):
+        code_digest(["fut.nothing"])
+
+
+def test_a_package_without_files_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fut.digest.PACKAGE", "no_such_package")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        code_digest(["no_such_package"])

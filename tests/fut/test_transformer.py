@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from fut.attention import _Slots
 from fut.backbones import build
 from fut.backbones.dense import dense
 from fut.config import TrialConfig
@@ -163,3 +164,13 @@ def test_the_seed_fixes_the_program_whatever_the_backbone() -> None:
     same, also, other = (Transformer(config, build(config.recipe)).program() for config in configs)
     assert all(torch.equal(same[name], also[name]) for name in same)
     assert not any(torch.equal(same[name], other[name]) for name in same)
+
+
+def test_slots_that_are_no_run_are_read_and_written_like_those_that_are() -> None:
+    state = torch.arange(12.0).view(2, 6)
+    for index in ([1, 2, 3], [4, 0, 3]):
+        slots = _Slots(torch.tensor(index))
+        assert torch.equal(slots.read(state), state[:, index])
+        written = slots.write(state[:, index], 6)
+        assert torch.equal(written[:, index], state[:, index])
+        assert written.sum() == state[:, index].sum()  # zero everywhere else

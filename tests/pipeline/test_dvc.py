@@ -82,6 +82,13 @@ def test_every_declared_parameter_is_one() -> None:
     assert set(params.run) <= params.studies.keys()
 
 
+@pytest.mark.parametrize("path", ["params.yaml", "tests/params/tiny.yaml"])
+def test_every_declared_parameter_stands_in_the_file(path: str) -> None:
+    """DVC knows no defaults of ours: it refuses a stage whose parameter is not written down."""
+    written = yaml.safe_load((ROOT / path).read_text())
+    assert {key.split(".")[0] for stage in STAGES for key in targets(stage, "params")} <= written.keys()
+
+
 class Recorder(Params):
     """Params that note which of them are read."""
 

@@ -2,13 +2,15 @@
 
 import math
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from pipeline.faults import join, nearest, show, unknown
+from pipeline.faults import from_validation, join, nearest, show, unknown
 from pipeline.params import Params, ParamsError, load_or_exit, load_params
-from pipeline.yamlfile import parse
+from pipeline.yamlfile import _syntax_fault, parse
 
 ROOT = Path(__file__).parents[2]
 GOOD = """
@@ -188,3 +190,28 @@ def test_every_parameter_is_declared_to_dvc_by_a_stage() -> None:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
     declared = {key.split(".")[0] for stage in stages for key in stage["params"]}
     assert declared == set(Params.model_fields)
+
+
+class Odd(BaseModel):
+    """A model with a constraint that no model of ours has, and a problem that names none of its fields."""
+
+    name: str = Field(pattern="^a")
+    size: int = 0
+
+    @model_validator(mode="after")
+    def _never(self) -> Self:
+        raise ValueError("colour: it has none")
+
+
+def test_what_pydantic_says_is_passed_on_where_there_are_no_words_of_ours() -> None:
+    def faults(values: dict[str, Any]) -> list[str]:
+        with pytest.raises(ValidationError) as refused:
+            Odd.model_validate(values)
+        return [str(fault) for fault in from_validation(refused.value, Odd, lambda steps, of_key: join("odd", *steps))]
+
+    assert faults({"name": "b"}) == ["odd.name: string should match pattern '^a', got the text 'b'"]
+    assert faults({"name": "a"}) == ["odd: colour: it has none"]
+
+
+def test_a_fault_without_a_line_is_one_of_the_file() -> None:
+    assert str(_syntax_fault("a: b", yaml.MarkedYAMLError(problem="odd"))) == "the file: not valid YAML: odd"

@@ -319,3 +319,16 @@ def test_a_note_of_a_failure_that_cannot_be_read_says_so(store: Store, trials: l
 
 def test_a_problem_reads_as_one_line() -> None:
     assert str(Problem("t", Path("a"), "bad", Path("b"))) == "a: bad; set aside as b"
+
+
+def test_a_failure_that_is_forgotten_while_it_is_read_is_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.write_failure("a" * 64, "tiny", {}, ValueError("no"), "")
+    read = store._disk.load_json
+
+    def forget_and_read(path: Path) -> Any:
+        if path.parent.name == "failures":
+            store.clear_failure(path.stem)
+        return read(path)
+
+    monkeypatch.setattr(store._disk, "load_json", forget_and_read)
+    assert store.failures() == {}

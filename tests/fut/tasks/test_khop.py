@@ -239,3 +239,10 @@ def test_outputs_that_are_not_finite_are_wrong():
     labels = torch.tensor([[0, 0, 0, 0]])
     outputs = torch.tensor([[[1.0, 0], [float("nan"), 0], [float("inf"), 0], [0, float("-inf")]]])
     assert Khop().measure(outputs, labels) == {"accuracy": 0.25}
+
+
+def test_a_split_without_any_answer_is_refused_with_the_size_to_raise(monkeypatch):
+    task = Khop(hops=1, length=8, train_size=400, val_size=20, test_size=20)
+    monkeypatch.setattr("fut.tasks.khop.hop_targets", lambda tokens, hops: np.full(tokens.shape, -1))
+    with pytest.raises(ValueError, match="train_size: no position of 400 sequences has an answer: make it larger"):
+        task.generate()
