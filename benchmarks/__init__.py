@@ -1,0 +1,1 @@
+"""What is measured for speed: `make bench`, or `python -m benchmarks SUBJECT …` (docs/benchmarks.md)."""
