@@ -170,13 +170,3 @@ def test_simulate_reports_nmse(trial) -> None:
         outputs = model(examples["test"].inputs).numpy().astype("f8")
     labels = examples["test"].labels.numpy().astype("f8")
     assert outcome.test["nmse"] == pytest.approx(((outputs - labels) ** 2).mean() / np.var(labels), rel=1e-4)
-
-
-def test_an_interruption_of_training_is_one(trial) -> None:
-    def interrupt(row) -> None:
-        raise KeyboardInterrupt
-
-    config = trial()
-    model, examples = prepared(config)
-    with pytest.raises(KeyboardInterrupt):  # Lightning alone would end the fit as if it were complete
-        train(config, model, examples, 0, interrupt)
