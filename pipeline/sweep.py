@@ -37,6 +37,7 @@ ENVIRONMENT = {  # of the driver and, through it, of its workers
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Tune's own ends a sweep as if it were complete
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a box at any verbosity
     "TUNE_GLOBAL_CHECKPOINT_S": "600",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a lost worker is said in our own words
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
 

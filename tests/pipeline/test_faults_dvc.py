@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A project of three trials, with the sweep as its only stage."""
     lab = Lab(tmp_path_factory.mktemp("dvc"))
-    lab.write([8])
+    lab.write([8], wandb="disabled")
     stage = {
         "cmd": f"{sys.executable} -m pipeline.sweep first",
         "params": ["studies.first", "store"],

@@ -24,7 +24,7 @@ from pipeline.interrupt import STILL_STOPPING, STOPPING
 from tests.pipeline.lab import CPUS, LINGERING, Ended, Files, Lab, Run, files_of, steady
 
 pytestmark = pytest.mark.slow
-TRIALS = 8
+SEEDS = list(range(8))  # a trial each
 AGAIN = "What is done is kept: run the same command again, and only these trials run."
 
 
@@ -39,17 +39,24 @@ class Stop(NamedTuple):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Eight trials of one cost, of which two run at a time; their datasets and backbones are there."""
+    """Eight trials of one cost, of which one runs at a time; their datasets and backbones are there."""
     lab = Lab(tmp_path_factory.mktemp("stops"))
-    lab.write([8], seeds=list(range(TRIALS)), cpus=max(1, CPUS // 2))
+    lab.write([8], seeds=SEEDS, cpus=CPUS)
     build_datasets(lab.workspace)
     build_backbones(lab.workspace)
     yield lab
     lab.close()
 
 
-def stop(lab: Lab, how: Callable[[Run], None], **options: Any) -> Stop:
-    """Sweep until the first missing trial has a record and another is being held, then stop it somehow."""
+def stop(lab: Lab, how: Callable[[Run], None], after: Callable[[], None] = lambda: None, **options: Any) -> Stop:
+    """Sweep until the first missing trial has a record and another is being held, then stop it somehow.
+
+    Args:
+        lab: where.
+        how: stops it.
+        after: called when it has ended, before anybody looks.
+        options: of the sweep.
+    """
     before = lab.look(0, "", "")
     free, *later = (trial.id for trial in lab.trials() if trial.id not in before.records())
     lab.spoil(dict.fromkeys(later, "is held"))
@@ -59,8 +66,10 @@ def stop(lab: Lab, how: Callable[[Run], None], **options: Any) -> Stop:
         assert lab.processes(), "processes are not found by their mark"
         how(run)
 
-    ended = lab.sweep(meanwhile=meanwhile, **options)
-    return Stop(before, ended, lab.left_over(but=LINGERING), ended.store.check())
+    lab.sweep(meanwhile=meanwhile, **options)
+    left = lab.left_over(but=LINGERING)
+    after()
+    return Stop(before, lab.ended(lab.runs[-1]), left, lab.store.check())
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +89,14 @@ def hung_up(lab: Lab, killed: Stop) -> Stop:
 
 @pytest.fixture(scope="module")
 def interrupted(lab: Lab, hung_up: Stop) -> Stop:
-    def press_until_it_ends(run: Run) -> None:
+    lab.write([8], seeds=SEEDS, cpus=max(1, CPUS // 2))  # two at a time
+
+    def press_twice(run: Run) -> None:
         run.send(signal.SIGINT, group=True)
         run.until(lambda: STOPPING in run.errors, "the first Ctrl-C")
-        while run.process.poll() is None:
-            run.send(signal.SIGINT, group=True)
-            time.sleep(0.05)
+        run.send(signal.SIGINT, group=True)
 
-    return stop(lab, press_until_it_ends)
+    return stop(lab, press_twice)
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +109,12 @@ def vanished(lab: Lab, interrupted: Stop) -> tuple[Stop, Files]:
         store.rename(away)
         lab.release()
 
-    def move_back() -> Files:
+    def move_back() -> None:
         if store.exists():
             store.rename(instead)
         away.rename(store)
-        return files_of(instead)
 
-    stopped = stop(lab, move_away)
-    made = move_back()
-    return stopped._replace(ended=lab.ended(lab.runs[-1]), problems=lab.store.check()), made
+    return stop(lab, move_away, move_back), files_of(instead)
 
 
 def check_stop(lab: Lab, stopped: Stop, finished: int) -> None:
@@ -150,7 +156,7 @@ def test_a_closed_terminal_ends_a_sweep_in_order(lab: Lab, hung_up: Stop) -> Non
     check_said(lab, hung_up)
 
 
-def test_no_further_ctrl_c_disturbs_the_ending(lab: Lab, interrupted: Stop) -> None:
+def test_a_second_ctrl_c_does_not_disturb_the_ending(lab: Lab, interrupted: Stop) -> None:
     check_stop(lab, interrupted, 4)
     check_said(lab, interrupted)
     assert interrupted.ended.errors.count(STOPPING) == 1
@@ -206,7 +212,7 @@ def damaged(lab: Lab, vanished: tuple[Stop, Files]) -> list[Path]:
 def whole(lab: Lab, damaged: list[Path]) -> Whole:
     before = lab.look(0, "", "")
     free, held, _ = (trial.id for trial in lab.trials() if trial.id not in before.records())
-    lab.write([8], seeds=list(range(TRIALS)), cpus=1)
+    lab.write([8], seeds=SEEDS, cpus=1)
     lab.spoil({held: "is held"})
     started = lab.starts()
     beside: dict[str, Any] = {}
@@ -298,4 +304,4 @@ def test_altered_files_are_named_once_set_aside_and_made_again(
 def test_an_unreachable_wandb_is_said_once_and_costs_no_record(lab: Lab, whole: Whole) -> None:
     assert whole.ended.status == 0
     assert (whole.ended.output + whole.ended.errors).count("W&B") == 1
-    assert len(whole.ended.records()) == TRIALS
+    assert len(whole.ended.records()) == len(SEEDS)
