@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
