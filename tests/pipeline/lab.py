@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,9 +172,15 @@ class Lab:
         """Let the held trials go on."""
         (self.sabotage / "go").touch()
 
-    def starts(self) -> dict[str, int]:
-        """How often each trial has been started since `spoil` was first called."""
-        return {path.stem: len(path.read_text().splitlines()) for path in self.sabotage.glob("*.starts")}
+    def started(self) -> list[tuple[str, str]]:
+        """Process and trial of every start of a trial since `spoil` was first called, in order."""
+        path = self.sabotage / "started"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(process, trial) for process, trial in map(str.split, lines)]
+
+    def starts(self) -> Counter[str]:
+        """How often each trial has been started since then."""
+        return Counter(trial for _, trial in self.started())
 
     def command(self, module: str, *arguments: str) -> list[str]:
         """The command line of a module of the pipeline."""

@@ -221,7 +221,7 @@ def whole(lab: Lab, damaged: list[Path]) -> Whole:
         files = files_of(lab.store.path)
         beside["other"] = lab.sweep()
         beside["touched"] = files != files_of(lab.store.path)
-        beside["alone"] = {trial for trial, count in lab.starts().items() if count > started.get(trial, 0)}
+        beside["alone"] = set(lab.starts() - started)
         beside["process"] = run.process.pid
         run.send(signal.SIGHUP, group=True)
         (lab.sabotage / "clock").touch()

@@ -3,7 +3,7 @@
 It does something only where the variable FUT_SABOTAGE names a folder:
 
     plan.json   trial id → what becomes of the trial, one of the cases below
-    ID.starts   a line for each time that a trial was started
+    started     a line for each trial that was started: its process and its id
     ID.held     a trial is being held
     go          held trials go on
     clock       the clock has been set back by a day
@@ -37,14 +37,13 @@ def spoil(folder: Path, worker: ModuleType) -> None:
     run_trial = worker.run_trial
 
     def run(config: Any, *arguments: Any) -> Any:
-        starts, held = (folder / f"{config.id}.{what}" for what in ("starts", "held"))
-        with starts.open("a") as file:
-            file.write(f"{os.getpid()}\n")
+        with (folder / "started").open("a") as file:
+            file.write(f"{os.getpid()} {config.id}\n")
         *others, on_epoch = arguments
 
         def hold(row: Any) -> None:
             on_epoch(row)
-            held.touch()
+            (folder / f"{config.id}.held").touch()
             while not (folder / "go").exists():
                 time.sleep(0.05)
 
@@ -55,11 +54,10 @@ def spoil(folder: Path, worker: ModuleType) -> None:
                 hang()
             case "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "is killed once" if len(starts.read_text().splitlines()) == 1:
+            case "is killed once" if (folder / "started").read_text().count(config.id) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "is held":  # in the middle of its training
-                on_epoch_done = hold
-                return run_trial(config, *others, on_epoch_done)
+                return run_trial(config, *others, hold)
         return run_trial(config, *others, on_epoch)
 
     worker.run_trial = run
