@@ -132,7 +132,7 @@ class Lab:
         for folder in (self.params.parent, self.elsewhere, self.sabotage, root / "said"):
             folder.mkdir(parents=True)
         self.mark = uuid.uuid4().hex
-        self.environment = {"OMP_NUM_THREADS": "1", "FUT_TEST_MARK": self.mark}
+        self.environment = {"OMP_NUM_THREADS": "1", "FUT_TEST_MARK": self.mark, "FUT_TESTS": str(os.getpid())}
         self.runs: list[Run] = []
         self.store_from_here: Store | None = None  # where the commands see a disk that this process does not
 

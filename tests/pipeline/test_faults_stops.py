@@ -215,8 +215,10 @@ def whole(lab: Lab, damaged: list[Path]) -> Whole:
     lab.spoil({held: "is held"})
     started = lab.starts()
     beside: dict[str, Any] = {}
+    cores = os.sched_getaffinity(0)
 
     def meanwhile(run: Run) -> None:
+        os.sched_setaffinity(0, cores)  # it has inherited its one
         run.until(lambda: lab.store.has(free) and lab.held(), "a record, and a trial in the middle of its training")
         files = files_of(lab.store.path)
         beside["other"] = lab.sweep()
@@ -227,7 +229,6 @@ def whole(lab: Lab, damaged: list[Path]) -> Whole:
         (lab.sabotage / "clock").touch()
         lab.release()
 
-    cores = os.sched_getaffinity(0)
     with socket.socket() as unused:  # a port that nobody listens to
         unused.bind(("127.0.0.1", 0))
         online = {

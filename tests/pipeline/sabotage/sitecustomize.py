@@ -5,7 +5,7 @@ It does something only where the variable FUT_SABOTAGE names a folder:
     plan.json   trial id → what becomes of the trial, one of the cases below
     started     a line for each trial that was started: its process and its id
     ID.held     a trial is being held
-    go          held trials go on
+    go          held trials go on, as they do when the tests (the process FUT_TESTS) have ended
     clock       the clock has been set back by a day
 """
 
@@ -44,7 +44,7 @@ def spoil(folder: Path, worker: ModuleType) -> None:
         def hold(row: Any) -> None:
             on_epoch(row)
             (folder / f"{config.id}.held").touch()
-            while not (folder / "go").exists():
+            while Path("/proc", os.environ["FUT_TESTS"]).exists() and not (folder / "go").exists():
                 time.sleep(0.05)
 
         match json.loads((folder / "plan.json").read_text()).get(config.id):
