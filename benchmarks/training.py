@@ -20,7 +20,7 @@ from benchmarks.terminal import say
 from fut.backbones import build
 from fut.config import TrialConfig
 from fut.tasks.base import Examples
-from fut.training import ProgramTraining, Rows, TrialData, train
+from fut.training import ProgramTraining, TrialData, learning_rate_factor, train
 from fut.transformer import Transformer
 
 THREADS = 1  # of a trial, as `cpus_per_trial` has it by default
@@ -85,19 +85,18 @@ def by_trainer(config: TrialConfig, examples: dict[str, Examples]) -> Timed:
 def by_bare_loop(config: TrialConfig, examples: dict[str, Examples]) -> list[float]:
     """Train with the same optimiser and schedule on the same batches, and nothing else; seconds of each step."""
     model = Transformer(config, build(config.recipe))
-    setup = ProgramTraining(config, model, lambda row: None).configure_optimizers()
-    optimizer, schedule = setup["optimizer"], setup["lr_scheduler"]["scheduler"]
-    rows, losses, starts = Rows(examples["train"]), [], []
-    for batch in TrialData(examples, config.training, config.seed).order:
-        starts.append(perf_counter())
-        inputs, labels = rows[batch]
+    optimizer = ProgramTraining(config, model, lambda row: None).configure_optimizers()
+    losses: list[torch.Tensor] = []
+    starts = [perf_counter()]
+    for step, (inputs, labels) in enumerate(TrialData(examples, config.training, config.seed).train):
         loss = config.task.loss(model(inputs), labels)
-        losses.append(loss.detach())
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * learning_rate_factor(step, config.training)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        schedule.step()
-    starts.append(perf_counter())
+        losses.append(loss.detach())
+        starts.append(perf_counter())
     return durations(starts)
 
 

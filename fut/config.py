@@ -27,7 +27,10 @@ class Training(BaseModel):
     warmup_steps: int = Field(100, ge=0, description="steps of linear warm-up")
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
     solved_at: float | None = Field(
-        None, description="early stop when validation is this good twice running; None: the task's own bound"
+        None,
+        ge=0,
+        le=1,
+        description="early stop when validation is this good twice running; None: the task's own bound",
     )
 
     @model_validator(mode="after")

@@ -9,13 +9,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fut.config import Training, TrialConfig
 from fut.seeds import generator
@@ -26,6 +25,7 @@ EVALUATION_BATCH = 250  # sequences; more at a time leave the processor's cache 
 DIVERGED_ABOVE = 10.0  # times the mean training loss of the first epoch
 FINAL_LEARNING_RATE = 0.05  # of the peak, where the cosine ends
 
+Batch = tuple[Tensor, Tensor]  # inputs and labels, B sequences each
 Epoch = dict[str, float | int | None]
 StopReason = Literal["budget", "solved", "diverged"]
 
@@ -55,24 +55,16 @@ def learning_rate_factor(step: int, training: Training) -> float:
     return FINAL_LEARNING_RATE + (1 - FINAL_LEARNING_RATE) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
-class Rows(Dataset):
-    """The examples of a split; an item is a whole batch, named by a tensor of indices or a slice."""
+class Shuffled:
+    """The batches of an epoch: one shuffled pass over a split after another, cut into epochs of fixed length.
 
-    def __init__(self, examples: Examples) -> None:
-        self.examples = examples
+    An iterable is all that Lightning asks for; torch's `DataLoader` would take a tenth of a millisecond a step.
+    """
 
-    def __len__(self) -> int:
-        return len(self.examples.inputs)
-
-    def __getitem__(self, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        return self.examples.inputs[rows], self.examples.labels[rows]
-
-
-class BatchOrder(Sampler[Tensor]):
-    """Batches of indices: one shuffled pass over the split after another, cut into epochs of fixed length."""
-
-    def __init__(self, size: int, batch_size: int, batches: int, seed: int) -> None:
-        self.batches, self.stream = batches, self._endless(size, min(batch_size, size), seed)
+    def __init__(self, examples: Examples, batch_size: int, batches: int, seed: int) -> None:
+        self.examples, self.batches = examples, batches
+        size = len(examples.inputs)
+        self.orders = self._endless(size, min(batch_size, size), seed)
 
     @staticmethod
     def _endless(size: int, batch_size: int, seed: int) -> Iterator[Tensor]:
@@ -84,8 +76,24 @@ class BatchOrder(Sampler[Tensor]):
     def __len__(self) -> int:
         return self.batches
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (next(self.stream) for _ in range(self.batches))
+    def __iter__(self) -> Iterator[Batch]:
+        for _ in range(self.batches):
+            rows = next(self.orders)
+            yield self.examples.inputs[rows], self.examples.labels[rows]
+
+
+class InOrder:
+    """A split in chunks, for its evaluation; no list, which Lightning would take for many loaders."""
+
+    def __init__(self, examples: Examples) -> None:
+        chunks = zip(examples.inputs.split(EVALUATION_BATCH), examples.labels.split(EVALUATION_BATCH), strict=True)
+        self.chunks: list[Batch] = list(chunks)
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.chunks)
 
 
 class TrialData(pl.LightningDataModule):
@@ -93,37 +101,35 @@ class TrialData(pl.LightningDataModule):
 
     def __init__(self, examples: dict[str, Examples], training: Training, seed: int) -> None:
         super().__init__()
-        self.examples, self.training = examples, training
-        train = len(examples["train"].inputs)
-        self.order = BatchOrder(train, training.batch_size, training.steps_per_epoch, seed)
+        self.train = Shuffled(examples["train"], training.batch_size, training.steps_per_epoch, seed)
+        self.val, self.test = InOrder(examples["val"]), InOrder(examples["test"])
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Shuffled:
         """Batches of the training split in the order of the seed's stream."""
-        return DataLoader(Rows(self.examples["train"]), sampler=self.order, batch_size=None)
+        return self.train
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> InOrder:
         """The validation split in order."""
-        return self._in_order("val")
+        return self.val
 
-    def test_dataloader(self) -> DataLoader:
+    def test_dataloader(self) -> InOrder:
         """The test split in order."""
-        return self._in_order("test")
-
-    def _in_order(self, split: str) -> DataLoader:
-        rows = Rows(self.examples[split])
-        chunks = torch.arange(len(rows)).split(EVALUATION_BATCH)
-        return DataLoader(rows, sampler=chunks, batch_size=None)
+        return self.test
 
 
 class ProgramTraining(pl.LightningModule):
-    """Trains what the transformer holds as parameters; the frozen rest it cannot reach."""
+    """Trains what the transformer holds as parameters; the frozen rest it cannot reach.
+
+    The optimiser is stepped here and not by Lightning, whose own way takes as long again as all else of its loop.
+    """
 
     def __init__(self, config: TrialConfig, model: Transformer, on_epoch: Callable[[Epoch], None]) -> None:
         super().__init__()
+        self.automatic_optimization = False
         self.task: Task = config.task
         self.training_plan, self.learning_rate = config.training, config.learning_rate
         self.model, self.on_epoch = model, on_epoch
-        self.outcome = Outcome()
+        self.outcome, self.steps = Outcome(), 0
         bound = config.training.solved_at
         self.solved_at = config.task.solved_at if bound is None else bound
         self._losses: list[Tensor] = []
@@ -131,32 +137,37 @@ class ProgramTraining(pl.LightningModule):
         self._labels: list[Tensor] = []
         self._times_solved = 0
 
-    def configure_optimizers(self) -> Any:
-        """AdamW, its learning rate changed at every step."""
-        optimizer = torch.optim.AdamW(
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW over the trainable tensors."""
+        self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=self.learning_rate,
             betas=(0.9, 0.98),
             weight_decay=self.training_plan.weight_decay,
             fused=True,
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate_factor(step, self.training_plan)
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return self.optimizer
 
     def on_fit_start(self) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
 
-    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        """The loss of one batch."""
+    def training_step(self, batch: Batch, index: int) -> None:
+        """One step of the optimiser on the loss of one batch, at the learning rate of that step."""
         inputs, labels = batch
         loss = self.task.loss(self.model(inputs), labels)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate_at(self.steps)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.steps += 1
         self._losses.append(loss.detach())  # self.log would cost more than a small step's arithmetic
-        return loss
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+    def _rate_at(self, step: int) -> float:
+        return self.learning_rate * learning_rate_factor(step, self.training_plan)
+
+    def validation_step(self, batch: Batch, index: int) -> None:
         """Collect the outputs of one chunk: metrics are over the whole split."""
         self._outputs.append(self.model(batch[0]))
         self._labels.append(batch[1])
@@ -178,8 +189,8 @@ class ProgramTraining(pl.LightningModule):
         self.outcome.val = metrics
         row: Epoch = {
             "epoch": self.current_epoch + 1,
-            "step": self.global_step,
-            "learning_rate": self.learning_rate * learning_rate_factor(self.global_step - 1, self.training_plan),
+            "step": self.steps,
+            "learning_rate": self._rate_at(self.steps - 1),
             "train_loss": _finite(train_loss),
             "val_loss": _finite(val_loss),
             "val_accuracy": metrics.get("accuracy"),
@@ -245,8 +256,6 @@ def train(
     )
     started = time.perf_counter()
     trainer.fit(module, datamodule=data)
-    if trainer.interrupted:  # Lightning swallows Ctrl-C
-        raise KeyboardInterrupt
     module.outcome.train_seconds = time.perf_counter() - started
     trainer.test(module, datamodule=data, verbose=False)
     return module.outcome
@@ -257,7 +266,6 @@ def _finite(value: float) -> float | None:
 
 
 def _quiet() -> None:
-    """Silence what Lightning says of every run: devices found, loaders without workers, steps not logged."""
+    """Silence what Lightning says of every run: devices found, steps not logged."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")

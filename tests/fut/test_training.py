@@ -1,6 +1,7 @@
 """The training loop: what moves, in which order batches come, and when it ends."""
 
 import math
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fut.backbones import build
 from fut.tasks.base import Examples
-from fut.training import BatchOrder, ProgramTraining, learning_rate_factor, train
+from fut.training import EVALUATION_BATCH, Batch, InOrder, ProgramTraining, Shuffled, learning_rate_factor, train
 from fut.transformer import Transformer
 
 
@@ -19,20 +20,39 @@ def prepared(config):
     return model, config.task.examples(config.task.generate(), config.heads, config.layers, config.seed)
 
 
+def shuffled(size: int, batch_size: int, batches: int, seed: int = 0) -> Shuffled:
+    """Over examples whose inputs are their numbers, and whose labels are these a hundred higher."""
+    return Shuffled(Examples(torch.arange(size), 100 + torch.arange(size)), batch_size, batches, seed)
+
+
+def rows(batches: Iterable[Batch]) -> list[list[int]]:
+    return [inputs.tolist() for inputs, _ in batches]
+
+
 def test_batches_are_whole_passes_in_an_order_of_the_seed() -> None:
-    order = BatchOrder(10, 3, 4, seed=0)
-    epochs = [[batch.tolist() for batch in order] for _ in range(3)]
-    assert all(len(epoch) == 4 for epoch in epochs)
+    order = shuffled(10, 3, 4)
+    epochs = [rows(order) for _ in range(3)]
+    assert len(order) == 4 and all(len(epoch) == 4 for epoch in epochs)
     batches = list(chain(*epochs))
     passes = [list(chain(*batches[start : start + 3])) for start in range(0, 12, 3)]  # nine of ten rows a pass
-    assert all(len(set(rows)) == 9 and set(rows) <= set(range(10)) for rows in passes)
-    assert len({tuple(rows) for rows in passes}) == 4
-    assert [batch.tolist() for batch in BatchOrder(10, 3, 12, seed=0)] == batches
-    assert [batch.tolist() for batch in BatchOrder(10, 3, 12, seed=1)] != batches
+    assert all(len(set(each)) == 9 and set(each) <= set(range(10)) for each in passes)
+    assert len({tuple(each) for each in passes}) == 4
+    assert rows(shuffled(10, 3, 12)) == batches
+    assert rows(shuffled(10, 3, 12, seed=1)) != batches
 
 
 def test_a_batch_larger_than_the_split_is_the_split() -> None:
-    assert sorted(next(iter(BatchOrder(5, 64, 1, seed=0))).tolist()) == [0, 1, 2, 3, 4]
+    assert sorted(rows(shuffled(5, 64, 1))[0]) == [0, 1, 2, 3, 4]
+
+
+def test_labels_stay_with_their_inputs() -> None:
+    for batches in (shuffled(10, 3, 4), InOrder(shuffled(1_001, 1, 1).examples)):
+        assert all(labels.tolist() == [100 + number for number in inputs.tolist()] for inputs, labels in batches)
+
+
+def test_an_evaluation_sees_every_example_once_and_InOrder() -> None:
+    batches = rows(InOrder(shuffled(1_001, 1, 1).examples))
+    assert list(chain(*batches)) == list(range(1_001)) and max(map(len, batches)) <= EVALUATION_BATCH
 
 
 @pytest.mark.parametrize(
@@ -51,7 +71,7 @@ def test_what_trains_moves_and_nothing_else(trial, trainable, kind) -> None:
 
 def test_the_optimiser_has_seen_exactly_the_parameters(trial) -> None:
     model, _ = prepared(trial())
-    optimizer = ProgramTraining(trial(), model, print).configure_optimizers()["optimizer"]
+    optimizer = ProgramTraining(trial(), model, print).configure_optimizers()
     seen = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     assert seen == {id(model.token_embedding), id(model.position_embedding), id(model.unembedding)}
 
