@@ -1,6 +1,5 @@
 """How a command of the pipeline ends where its user can put things right: a line with the remedy, no traceback."""
 
-import errno
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -10,18 +9,9 @@ from typing import NoReturn, ParamSpec
 
 import typer
 
-from pipeline.disk import StoreError
+from pipeline.disk import REMEDIES, StoreError
 
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
-REMEDIES = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room there",
-    errno.EROFS: "make it writable, or choose another folder",
-    errno.EACCES: "correct its permissions, or choose another folder",
-    errno.EPERM: "correct its permissions, or choose another folder",
-    errno.EIO: "see that the disk is sound and connected",
-    errno.ESTALE: "see that the disk is sound and connected",
-}
 P = ParamSpec("P")
 
 
@@ -45,7 +35,8 @@ def guarded(main: Callable[P, None]) -> Callable[P, None]:
         except OSError as error:
             if error.errno not in REMEDIES:
                 raise
-            _end(f"{error.filename or 'a file'}: {error.strerror}; {REMEDIES[error.errno]}", 1)
+            remedy = f"{REMEDIES[error.errno]}, or choose another folder"
+            _end(f"{error.filename or 'a file'}: {error.strerror}; {remedy}", 1)
 
     return command
 

@@ -15,12 +15,14 @@ from typing import Any
 
 from fut.files import write_atomically
 
-REMEDIES = {
+REMEDIES = {  # what the disk says → what to do
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there",
-    errno.EROFS: "make its disk writable or correct its permissions",
+    errno.EROFS: "make its disk writable",
     errno.EACCES: "correct its permissions",
     errno.EPERM: "correct its permissions",
+    errno.EIO: "see that its disk is sound and connected",
+    errno.ESTALE: "see that its disk is sound and connected",
 }
 NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # of a path that leads to nothing
 CLOSED = (errno.EACCES, errno.ELOOP)  # of a file that cannot be opened as it is, on a disk that works

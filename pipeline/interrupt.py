@@ -19,7 +19,8 @@ STILL_STOPPING = "still stopping, this takes some seconds"
 def interruptible() -> Iterator[Callable[[], None]]:
     """Raise KeyboardInterrupt at the first signal that asks for an end; later ones do not disturb the ending.
 
-    A signal that was ignored before stays ignored: a sweep started with `nohup` outlives its terminal.
+    Nor do they after it: this process ends, and a signal that comes while the interpreter does would spoil the exit
+    status.  A signal that was ignored before stays ignored: a sweep started with `nohup` outlives its terminal.
 
     Yields:
         A function that takes the signals back, for after a library has taken them for itself.
@@ -48,7 +49,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
             yield listen
     finally:
         for number in heard:
-            signal.signal(number, before[number])
+            signal.signal(number, signal.SIG_IGN if stopping else before[number])
 
 
 @contextlib.contextmanager

@@ -144,6 +144,7 @@ def _run_trials(
             ).fit()
         finally:
             ray.shutdown()
+            listen()  # and again
 
 
 def usable_cpus() -> int:
@@ -168,15 +169,13 @@ def _close(workspace: Workspace, study: str, cells: list[Cell], stopped: str, co
     Returns:
         Whether any is missing.
     """
-    store = workspace.store
-    failures = store.failures()
-    missing = [
-        {"trial": trial.id, "reason": _reason(trial.id, failures, stopped)}
-        for cell in cells
-        for trial in cell.trials
-        if not store.has(trial.id)
-    ]
-    expected = sum(len(cell.trials) for cell in cells)
+    store, trials = workspace.store, [trial.id for cell in cells for trial in cell.trials]
+    try:
+        failures, done = store.failures(), {trial for trial in trials if store.has(trial)}
+    except StoreError as error:  # it has vanished
+        failures, done, stopped = {}, set(), stopped or str(error)
+    missing = [{"trial": trial, "reason": _reason(trial, failures, stopped)} for trial in trials if trial not in done]
+    expected = len(trials)
     content = {
         "study": study,
         "cells": [

@@ -21,12 +21,13 @@ from fut.config import TrialConfig
 from fut.files import load_arrays, save_arrays
 from fut.training import Epoch
 from fut.trial import run_trial
-from pipeline.command import REMEDIES
+from pipeline.disk import REMEDIES
 from pipeline.store import Store, StoreError
 from pipeline.tracking import Tracking, tracked
 
 OUT_OF_MEMORY = (
-    "lower training.batch_size, or raise cpus_per_trial so that fewer trials share the memory of this machine"
+    "lower training.batch_size or the width, or raise cpus_per_trial so that fewer trials share the memory of this "
+    "machine"
 )
 
 

@@ -26,12 +26,21 @@ def ended(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[Any
     [
         (
             OSError(errno.ENOSPC, "No space left on device", "/data/x"),
-            "/data/x: No space left on device; make room there",
+            "/data/x: No space left on device; make room there, or choose another folder",
         ),
-        (OSError(errno.EROFS, "Read-only file system", "/data/x"), "/data/x: Read-only file system; make it writable"),
-        (PermissionError(errno.EACCES, "Permission denied", "x"), "x: Permission denied; correct its permissions"),
-        (OSError(errno.ESTALE, "Stale file handle", "x"), "x: Stale file handle; see that the disk is sound"),
-        (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left on device; make room there"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/data/x"),
+            "/data/x: Read-only file system; make its disk writable, or choose another folder",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            "x: Permission denied; correct its permissions, or choose another folder",
+        ),
+        (OSError(errno.ESTALE, "Stale file handle", "x"), "x: Stale file handle; see that its disk is sound"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "a file: No space left on device; make room there, or choose another folder",
+        ),
     ],
 )
 def test_a_broken_disk_is_said_in_a_line_with_the_place_and_the_remedy(

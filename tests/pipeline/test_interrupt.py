@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -19,13 +19,19 @@ def wait() -> None:
     pytest.fail("no signal came")
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_interrupts_and_says_so(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
-    before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), interruptible():
         os.kill(os.getpid(), number)
         wait()
-    assert signal.getsignal(number) is before
     assert capfd.readouterr().err == f"\n{STOPPING}\n"
 
 
@@ -41,28 +47,32 @@ def test_later_signals_do_not_disturb_the_ending(capfd: pytest.CaptureFixture[st
             time.sleep(0.01)
             ended = True
     assert ended
+    for number in SIGNALS:  # while the interpreter ends
+        os.kill(os.getpid(), number)
     assert capfd.readouterr().err == f"\n{STOPPING}\n\n{STILL_STOPPING}\n\n{STILL_STOPPING}\n"
 
 
 def test_what_was_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interruptible():
-            os.kill(os.getpid(), signal.SIGHUP)
-            time.sleep(0.01)
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interruptible():
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.01)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_block_that_no_signal_ended_leaves_the_signals_as_they_were() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with interruptible():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_signals_that_a_library_took_can_be_taken_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), interruptible() as listen:
         signal.signal(signal.SIGTERM, lambda number, frame: pytest.fail("the library has the signal"))
         listen()
         os.kill(os.getpid(), signal.SIGTERM)
         wait()
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # A stage of DVC.  The chain of processes is: a stand-in for dvc, the shell that dvc puts in between, the stage.

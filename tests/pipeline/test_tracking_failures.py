@@ -92,6 +92,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def afresh(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has not met W&B yet, with a key for the server, and nothing of the machine's owner."""
+    wandb.teardown()  # first: it takes WANDB_SERVICE away for good, where `monkeypatch` would bring it back
     for name in os.environ:
         if name.startswith("WANDB_"):
             monkeypatch.delenv(name)
@@ -101,7 +102,6 @@ def afresh(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(TrackedRun, "fallen", None)
-    wandb.teardown()
     yield
     wandb.teardown()
 

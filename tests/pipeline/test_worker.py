@@ -121,7 +121,7 @@ def test_a_trial_without_enough_memory_names_the_settings(
     assert run(config, job).result is None
     failure = Store(job.store).failures()[config.id]
     assert failure["error"] == "MemoryError" and failure["message"].startswith(str(error))
-    assert "lower training.batch_size, or raise cpus_per_trial" in failure["message"]
+    assert "lower training.batch_size or the width, or raise cpus_per_trial" in failure["message"]
 
 
 def test_a_store_that_vanished_is_named_and_nothing_trained(
