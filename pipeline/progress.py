@@ -86,11 +86,13 @@ class Progress(Callback):
         return ", ".join(parts)
 
     def seconds_left(self) -> float | None:
-        """From the cost of what has been done here so far; None before anything has."""
-        done = sum(cost for trial, cost in self.costs.items() if trial in self.results or trial in self.failed)
-        if not done:
-            return None
-        return (time.monotonic() - self.started) * (sum(self.costs.values()) - done) / done
+        """From the cost of what has been done here so far; None before anything has.
+
+        A failed trial tells nothing: it may have ended at once, whatever it would have cost.
+        """
+        done = sum(cost for trial, cost in self.costs.items() if trial in self.results)
+        left = sum(cost for trial, cost in self.costs.items() if trial not in self.results and trial not in self.failed)
+        return (time.monotonic() - self.started) * left / done if done else None
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial has been given to a worker."""
