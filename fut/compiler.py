@@ -231,11 +231,10 @@ def compile_program(target: Target, backbone: Backbone, compile_unembedding: boo
     recipe, residual = backbone.recipe, target.residual
     stack, wanted = stack_of(backbone), target.stack(recipe.qk_dim)
     words = recipe.tied and residual
-    leaves = _leaves(backbone, compile_unembedding)
-    _refuse_too_large(stack, _condition_count(target, recipe.qk_dim, words, compile_unembedding))
+    leaves = _leaves(stack, backbone, target.out_dim, compile_unembedding)
+    _refuse_too_large(stack, _condition_count(target, recipe.qk_dim, words, leaves.shape[-1] > 0))
     phi = stack.conditions(leaves, residual, words)
-    outputs = np.zeros((target.dim, 0)) if compile_unembedding else target.unembedding.astype(np.float64)
-    conditions = wanted.conditions(outputs, residual, words)
+    conditions = wanted.conditions(target.unembedding[:, : leaves.shape[-1]].astype(np.float64), residual, words)
     if isinstance(stack, Slots):
         embedding, spectrum = _read_off(phi, conditions, stack.width)
     else:
@@ -308,8 +307,9 @@ def universality_margin(backbone: Backbone, residual: bool = False, compile_unem
     Zero where m < N, and where the N columns are dependent but for rounding (below 1e-10 of the first singular value).
     In the tied residual class equal words count once.
     """
-    stack, words = stack_of(backbone), backbone.recipe.tied and residual
-    phi = stack.conditions(_leaves(backbone, compile_unembedding), residual, words)
+    recipe, stack = backbone.recipe, stack_of(backbone)
+    out_dim = recipe.unembedding or recipe.out_dim or 0
+    phi = stack.conditions(_leaves(stack, backbone, out_dim, compile_unembedding), residual, recipe.tied and residual)
     return (_spectrum_of_slots(phi) if isinstance(stack, Slots) else _spectrum(phi)).margin
 
 
@@ -343,12 +343,12 @@ def _refuse_misfits(target: Target, backbone: Backbone, compile_unembedding: boo
         raise CompileError("; ".join(faults))
 
 
-def _condition_count(target: Target, qk_dim: int, words: bool, compile_unembedding: bool) -> int:
-    """Columns of Φ."""
+def _condition_count(target: Target, qk_dim: int, words: bool, leaves: bool) -> int:
+    """Columns of Φ, with or without those of the leaves."""
     one, two, full = (
         sufficient_width(target.heads, target.layers, k, target.out_dim, target.residual, words) for k in (1, 2, qk_dim)
     )
-    return qk_dim * (two - one) if compile_unembedding else full
+    return full if leaves else qk_dim * (two - one)
 
 
 def _refuse_too_large(stack: Stack, count: int) -> None:
@@ -362,13 +362,16 @@ def _refuse_too_large(stack: Stack, count: int) -> None:
         )
 
 
-def _leaves(backbone: Backbone, compile_unembedding: bool) -> np.ndarray:
-    """The conditions on the last state: the frozen unembedding, as columns or as the slots that it reads."""
-    slots = backbone.recipe.layout is not None
+def _leaves(stack: Stack, backbone: Backbone, out_dim: int, compile_unembedding: bool) -> np.ndarray:
+    """The conditions on the last state: the columns of the frozen unembedding, none where it is compiled too.
+
+    A tree has slots for them in either case, and without contents there no unembedding would find any.
+    """
+    if isinstance(stack, Slots):
+        return stack.leaves(out_dim)
     if compile_unembedding:
-        return np.zeros(0, int) if slots else np.zeros((backbone.recipe.width, 0))
-    frozen = backbone.arrays["unembedding"]
-    return frozen.argmax(axis=0) if slots else frozen.astype(np.float64)
+        return np.zeros((stack.width, 0))
+    return backbone.arrays["unembedding"].astype(np.float64)
 
 
 def _solve(phi: np.ndarray, conditions: np.ndarray) -> tuple[np.ndarray, Spectrum]:

@@ -145,6 +145,12 @@ class Slots(Stack):
         self.width, self.arrays = recipe.width, backbone.arrays
         self.slots = max(recipe.width, tree_width(recipe))
 
+    def leaves(self, out_dim: int) -> np.ndarray:
+        """The first slots of those in which the last layer leaves its outputs, [p]."""
+        if self.tied:  # behind the root's queries and keys
+            return self._there(2 * self.heads * self.qk_dim + np.arange(out_dim))
+        return self._there(self.arrays[f"destination.{self.layers - 1}"][:out_dim])
+
     def _lists(self, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
         stored = 0 if self.tied else layer
         return self.arrays[f"source.{stored}"][head], self.arrays[f"destination.{stored}"]

@@ -8,6 +8,7 @@ from typing import Any
 from fut.config import TrialConfig
 from fut.record import Record
 
+OVERHEAD = 20_000_000  # multiplications that would take as long as a step's small operations in a layer, on one core
 Group = tuple[str, ...]  # (task, kind of backbone, components), or a shorter, coarser one
 
 
@@ -44,9 +45,10 @@ def _groups(config: dict[str, Any]) -> list[Group]:
 
 
 def effort(trial: TrialConfig) -> float:
-    """A trial's work next to another's, in no unit: good enough to start the long ones first.
+    """A trial's work next to another's, in multiplications: good enough to start the long ones first.
 
-    Products with the width's square count where there are any; a sparse backbone has none.
+    Products with the width's square count where there are any; a sparse backbone has none.  Small layers take as long as
+    their many small operations do.
     """
     recipe, plan, n = trial.recipe, trial.training, trial.task.positions
     copies = trial.heads if recipe.values == "full" else 1
@@ -55,4 +57,4 @@ def effort(trial: TrialConfig) -> float:
     )
     mixing = n * (trial.heads * recipe.qk_dim + copies * trial.width + 10 * trial.heads)
     mlp = 8 * trial.width**2 if trial.has("mlp") else 0
-    return float(plan.steps * plan.batch_size * n * trial.layers * (products + mixing + mlp))
+    return float(plan.steps * trial.layers * (OVERHEAD + plan.batch_size * n * (products + mixing + mlp)))

@@ -1,0 +1,121 @@
+"""The command `fut`: what theory says of a shape, and whether it is so."""
+
+import json
+import sys
+from typing import Annotated, Literal, NoReturn
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fut.backbones import BACKBONES, Shape, build
+from fut.backbones.base import Distribution
+from fut.backbones.control import ControlName
+from fut.compiler import CompileError, compile_program, draw_target
+from fut.theory import Layout, literal_bound, lower_bound, sparse_width, sufficient_width
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The theory of fixed universal transformers.")
+Heads = Annotated[int, typer.Option(min=1, help="heads H of a layer")]
+Layers = Annotated[int, typer.Option(min=1, help="layers L")]
+TargetDim = Annotated[int, typer.Option(min=1, help="dimension d of the target, also its k and p")]
+Residual = Annotated[bool, typer.Option("--residual", help="with residual connections")]
+Tied = Annotated[bool, typer.Option("--tied", help="all layers of the backbone are the same")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+LAYOUTS: tuple[Layout, ...] = ("attention", "residual", "tied")
+
+
+@app.command()
+def width(
+    heads: Heads, layers: Layers, target_dim: TargetDim, residual: Residual = False, tied: Tied = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Print the widths that theory names for a target whose queries, keys and outputs have its own dimension."""
+    d = target_dim
+    fixed = sufficient_width(heads, layers, d, d, residual, tied)
+    compiled = sufficient_width(heads, layers, d, d, residual, tied, "compiled", d)
+    trees = {layout: sparse_width(layout, heads, layers, d, d) for layout in LAYOUTS}
+    if as_json:
+        values = {
+            "sufficient_width": fixed,
+            "sufficient_width_compiled": compiled,
+            "sparse_width": trees,
+            "lower_bound": lower_bound(heads, layers),
+            "literal_bound": literal_bound(heads, layers, d),
+        }
+        print(json.dumps(values))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("width")
+    table.add_column("slots", justify="right")
+    table.add_row("sufficient, the unembedding fixed: N", f"{fixed:,}")
+    table.add_row("sufficient, the unembedding compiled too: N_EU", f"{compiled:,}")
+    for layout, slots in trees.items():
+        table.add_row(f"sparse tree, layout {layout}", f"{slots:,}")
+    table.add_row("lower bound of the paper, read as H^L / 2", f"{lower_bound(heads, layers):,g}")
+    table.add_row("H · L · d, as its summaries print the upper bound", f"{literal_bound(heads, layers, d):,}")
+    Console(soft_wrap=True).print(table)
+
+
+@app.command()
+def verify(
+    backbone: Annotated[Literal["random", "sparse", "control"], typer.Option(help="what is frozen")],
+    heads: Heads,
+    layers: Layers,
+    target_dim: TargetDim,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="width m; default: the sufficient one, twice that for controls")
+    ] = None,
+    residual: Residual = False,
+    tied: Tied = False,
+    distribution: Annotated[Distribution, typer.Option(help="of a random backbone's entries")] = "gaussian",
+    control: Annotated[ControlName, typer.Option(help="which control")] = "identical_heads",
+    compile_unembedding: Annotated[
+        bool, typer.Option("--compile-unembedding", help="U belongs to the program, not to the machine")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="of target and backbone")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw a target and a backbone, compile, and compare their outputs on fresh inputs.
+
+    Exit status 0 if they agree but for rounding, 1 if they do not, 2 if the question makes no sense.
+    """
+    d = target_dim
+    layout: Layout = "tied" if tied else "residual" if residual else "attention"
+    enough = sufficient_width(heads, layers, d, d, residual, tied, "compiled" if compile_unembedding else "fixed", d)
+    usual = {"random": enough, "sparse": sparse_width(layout, heads, layers, d, d), "control": 2 * enough}[backbone]
+    drawn = {"distribution": distribution, "tied": tied}
+    own = {"random": drawn, "sparse": {"layout": layout}, "control": {**drawn, "control": control}}[backbone]
+    shape = Shape(heads, layers, width or usual, False, d, d, not compile_unembedding)
+    config = BACKBONES[backbone].model_validate(own)
+    if problems := config.problems(shape):
+        _refuse("\n".join(problems))
+    target = draw_target(heads, layers, d, seed, residual=residual, tied=tied and residual)  # else any will do
+    try:
+        _, report = compile_program(target, build(config.recipe(shape, seed)), compile_unembedding)
+    except (CompileError, MemoryError) as error:
+        _refuse(str(error))
+    values = {
+        "sufficient_width": report.sufficient_width,
+        "width": report.width,
+        "margin": report.margin,
+        "condition_number": report.condition_number if report.margin else None,
+        "relative_error": report.relative_error,
+        "exact": report.exact,
+    }
+    if as_json:
+        print(json.dumps(values))
+    else:
+        for name, value in values.items():
+            print(f"{name:18}{value:.3g}" if isinstance(value, float) else f"{name:18}{value}")
+        print(report.words)
+    raise typer.Exit(0 if report.exact else 1)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(2)
+
+
+if __name__ == "__main__":
+    app()
