@@ -47,8 +47,8 @@ def _groups(config: dict[str, Any]) -> list[Group]:
 def effort(trial: TrialConfig) -> float:
     """A trial's work next to another's, in multiplications: good enough to start the long ones first.
 
-    Products with the width's square count where there are any; a sparse backbone has none.  Small layers take as long as
-    their many small operations do.
+    Products with the width's square count where there are any; a sparse backbone has none.  A small layer takes as long
+    as its many small operations do.
     """
     recipe, plan, n = trial.recipe, trial.training, trial.task.positions
     copies = trial.heads if recipe.values == "full" else 1

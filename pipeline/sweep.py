@@ -22,6 +22,7 @@ from pipeline.interrupt import interruptible
 from pipeline.lock import only_sweep
 from pipeline.params import Params, refuse
 from pipeline.progress import Progress
+from pipeline.reaper import reaper
 from pipeline.store import StoreError
 from pipeline.tracking import Tracking, decide_mode
 from pipeline.worker import OUT_OF_MEMORY, Job, forget_stalls, trainable
@@ -112,7 +113,8 @@ def _run_trials(
     def name(trial: Any) -> str:
         return trials[trial.config["trial"]].id[:12]
 
-    with tempfile.TemporaryDirectory(prefix="fut-tune-") as scratch:  # Tune's own notes, which nothing reads
+    # The folder holds Tune's own notes, which nothing reads.
+    with tempfile.TemporaryDirectory(prefix="fut-tune-") as scratch, reaper() as name_processes:
         try:
             ray.init(
                 address=params.ray_address,
@@ -121,6 +123,7 @@ def _run_trials(
                 **(own if params.ray_address == "local" else {}),
             )
             listen()  # Ray takes SIGTERM for itself
+            name_processes()
             tune.Tuner(
                 tune.with_resources(
                     tune.with_parameters(

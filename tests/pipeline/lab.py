@@ -23,7 +23,6 @@ from pipeline.workspace import Workspace
 VARY = {"train_seconds", "started", "seconds", "checksum"}  # times, and the record's digest with them
 LIMIT = 300  # seconds that a sweep may take on the slowest machine before a test gives up on it
 GONE_WITHIN = 30  # seconds
-LINGERING = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # Ray's, idle: they call a dead driver for a minute
 CPUS = len(os.sched_getaffinity(0))  # a trial that asks for all of them leaves no room for another beside it
 SABOTAGE = Path(__file__).parent / "sabotage"
 PARAMS = """
@@ -262,10 +261,10 @@ class Lab:
                     found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip()
         return found
 
-    def left_over(self, but: tuple[str, ...] = ()) -> list[str]:
-        """The processes that are still left some time after a command's end, but for some that may be."""
+    def left_over(self) -> list[str]:
+        """The processes that are still left some time after a command's end."""
         end = time.monotonic() + GONE_WITHIN
-        while found := [name for name in self.processes().values() if name not in but]:
+        while found := list(self.processes().values()):
             if time.monotonic() > end:
                 break
             time.sleep(0.2)

@@ -22,7 +22,7 @@ from fut.trial import run_trial
 from pipeline.backbones import build_backbones
 from pipeline.datasets import build_datasets
 from pipeline.interrupt import STILL_STOPPING, STOPPING
-from tests.pipeline.lab import CPUS, LINGERING, Ended, Files, Lab, Run, files_of, steady
+from tests.pipeline.lab import CPUS, Ended, Files, Lab, Run, files_of, steady
 
 pytestmark = pytest.mark.slow
 SEEDS = list(range(8))  # a trial each
@@ -68,7 +68,7 @@ def stop(lab: Lab, how: Callable[[Run], None], after: Callable[[], None] = lambd
         how(run)
 
     lab.sweep(meanwhile=meanwhile, **options)
-    left = lab.left_over(but=LINGERING)
+    left = lab.left_over()
     after()
     return Stop(before, lab.ended(lab.runs[-1]), left, lab.store.check())
 
