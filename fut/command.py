@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
@@ -13,6 +14,9 @@ from fut.backbones import BACKBONES, Shape, build
 from fut.backbones.base import Distribution
 from fut.backbones.control import ControlName
 from fut.compiler import CompileError, compile_program, draw_target
+from fut.files import SUFFIX
+from fut.machine import FileError, Machine, load_backbone, load_target, save_compiled
+from fut.swap import swap as run_swap
 from fut.theory import Layout, literal_bound, lower_bound, sparse_width, sufficient_width
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The theory of fixed universal transformers.")
@@ -110,6 +114,73 @@ def verify(
             print(f"{name:18}{value:.3g}" if isinstance(value, float) else f"{name:18}{value}")
         print(report.words)
     raise typer.Exit(0 if report.exact else 1)
+
+
+@app.command("compile")
+def compile_target(
+    target: Annotated[Path, typer.Option(help="the target's file")],
+    backbone: Annotated[Path, typer.Option(help="the backbone's file, such as one of artifacts/backbones")],
+    out: Annotated[Path, typer.Option(help="where to write the program, a name in .safetensors")],
+    compile_unembedding: Annotated[
+        bool, typer.Option("--compile-unembedding", help="U belongs to the program, not to the machine")
+    ] = False,
+) -> None:
+    """Compile a target into a backbone, and write the program.
+
+    Exit status 0 if it is exact, 1 if it is that of least squares only, 2 if it cannot be compiled.
+    """
+    if out.suffix != SUFFIX:
+        _refuse(f"{out}: a program is a safetensors file; give a name in {SUFFIX}")
+    try:
+        wanted, task = load_target(target)
+        frozen = load_backbone(backbone)
+        program, report = compile_program(wanted, frozen, compile_unembedding)
+        save_compiled(out, program, wanted, task, frozen)
+    except (FileError, CompileError, MemoryError, OSError) as error:
+        _refuse(str(error))
+    print(f"{out}: {report.words}")
+    raise typer.Exit(0 if report.exact else 1)
+
+
+@app.command()
+def run(
+    texts: Annotated[list[str], typer.Argument(help="what to ask, in the language of the program's task")],
+    backbone: Annotated[Path, typer.Option(help="the backbone's file")],
+    program: Annotated[Path, typer.Option(help="the compiled program's file")],
+) -> None:
+    """Load a program into a backbone and ask it.
+
+    A `dyck` program says of a string whether it is balanced, a `khop` program answers at every character.
+    """
+    try:
+        machine = Machine.load(backbone, program)
+        answers = [machine.ask(text) for text in texts]
+    except ValueError as error:  # also FileError and ProgramError
+        _refuse(str(error))
+    for text, given in zip(texts, answers, strict=True):
+        words = ("" if len(given[0].word) == 1 else " ").join(answer.word for answer in given)
+        print(f"{text}  {words}  ({' '.join(f'{100 * answer.confidence:.1f} %' for answer in given)})")
+
+
+@app.command()
+def swap(
+    out: Annotated[Path, typer.Option(help="folder that receives targets, machine and programs")] = Path("machine"),
+    seed: Annotated[int, typer.Option(min=0, help="of the targets' training and of the machine")] = 0,
+) -> None:
+    """One machine, two programs: train a dyck and a khop target, compile both into one backbone, and run them there.
+
+    Exit status 0 if each time every answer is the target's.
+    """
+    found = run_swap(out, seed, print)
+    for each in found:
+        print(
+            f"{each.task}: target right at {100 * each.accuracy:.1f} % of test, machine agrees with it at "
+            f"{100 * each.agreement:.4g} % (float64), {100 * each.agreement_single:.4g} % (float32); "
+            f"{each.report.words}; digest of the machine {each.backbone_digest[:16]}…"
+        )
+    for each, text in zip(found, ("'(()())' '())('", "abacab"), strict=True):
+        print(f"fut run --backbone {each.machine} --program {each.program} {text}")
+    raise typer.Exit(0 if all(each.agreement == 1 for each in found) else 1)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -80,7 +80,7 @@ class Stack(ABC):
         return np.concatenate(levels) if words else levels[-1]
 
     def run(self, state: np.ndarray, residual: bool) -> np.ndarray:
-        """The last state [B, n, width] of a first one, in float64, with causal attention."""
+        """The last state [B, n, width] of a first one, in its precision, with causal attention."""
         for layer in range(self.layers):
             added = np.zeros_like(state)
             for head in range(self.heads):
@@ -108,10 +108,10 @@ class Dense(Stack):
         stored, self.heads, self.width, self.qk_dim = query.shape
         self.layers, self.tied = layers, stored == 1 and layers > 1
 
-    def _factors(self, layer: int, head: int) -> list[np.ndarray]:
+    def _factors(self, layer: int, head: int, dtype: np.dtype) -> list[np.ndarray]:
         stored = 0 if self.tied else layer
         matrices = [self.value] if self.output is None else [self.value, self.output]
-        return [matrix[stored, head].astype(np.float64) for matrix in matrices]  # one at a time: m × m each
+        return [matrix[stored, head].astype(dtype) for matrix in matrices]  # of one head: they are m × m
 
     def reads(self, layer: int) -> np.ndarray:
         """W_Q and W_K of all heads side by side, [m, 2 H k]."""
@@ -120,20 +120,21 @@ class Dense(Stack):
 
     def before(self, layer: int, head: int, columns: np.ndarray) -> np.ndarray:
         """R_V columns, [m, c]."""
-        for factor in reversed(self._factors(layer, head)):
+        for factor in reversed(self._factors(layer, head, columns.dtype)):
             columns = factor @ columns
         return columns
 
     def after(self, layer: int, head: int, rows: np.ndarray) -> np.ndarray:
         """Rows R_V, [r, m]."""
-        for factor in self._factors(layer, head):
+        for factor in self._factors(layer, head, rows.dtype):
             rows = rows @ factor
         return rows
 
     def read(self, layer: int, head: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows W_Q and rows W_K."""
         stored = 0 if self.tied else layer
-        return rows @ self.query[stored, head].astype(np.float64), rows @ self.key[stored, head].astype(np.float64)
+        query, key = (weights[stored, head].astype(rows.dtype) for weights in (self.query, self.key))
+        return rows @ query, rows @ key
 
 
 class Slots(Stack):
@@ -181,7 +182,7 @@ class Slots(Stack):
     def read(self, layer: int, head: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The head's query and key slots."""
         stored = 0 if self.tied else layer
-        padded = np.concatenate([rows, np.zeros((*rows.shape[:-1], self.slots - self.width))], axis=-1)
+        padded = np.concatenate([rows, np.zeros((*rows.shape[:-1], self.slots - self.width), rows.dtype)], axis=-1)
         return padded[..., self.arrays["query"][stored, head]], padded[..., self.arrays["key"][stored, head]]
 
 
