@@ -1,5 +1,6 @@
 """Small configurations, records and stores for the tests of the pipeline."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,14 @@ studies:
       width: 12
       training: {steps: 200}
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_heard() -> None:
+    """Also under `nohup` or in the background: what is ignored here, the tests' processes would inherit as ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture

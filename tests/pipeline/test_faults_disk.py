@@ -125,7 +125,7 @@ def test_a_store_that_cannot_be_written_is_refused_before_any_work(lab: Lab, dis
     assert locked.status == 1
     said = locked.output + locked.errors
     assert f"first: the trial store {disk.place} cannot be written (Read-only file system: {disk.place}" in said
-    assert "correct its permissions, or name another folder as `store` in params.yaml" in said
+    assert "make its disk writable, or name another folder as `store` in params.yaml" in said
     assert len(said.splitlines()) == 1
 
 
