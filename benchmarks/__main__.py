@@ -26,6 +26,7 @@ class Subject(StrEnum):
     STEP = "step"
     LIGHTNING = "lightning"
     EVALUATION = "evaluation"
+    COMPILER = "compiler"
     SWEEP = "sweep"
     AGGREGATION = "aggregation"
     DVC = "dvc"
