@@ -29,7 +29,6 @@ class Training(BaseModel):
     solved_at: float | None = Field(
         None,
         ge=0,
-        le=1,
         description="early stop when validation is this good twice running; None: the task's own bound",
     )
 
