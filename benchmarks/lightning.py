@@ -50,7 +50,7 @@ def _figures(row: str, bare: list[float], added: list[float]) -> list[Figure]:
     step = statistics.median(bare)
     return [
         Figure(row=row, column="bare step", unit="ms", samples=bare, better="lower"),
-        Figure(row=row, column="added", unit="ms", samples=added, better="lower", at_most=MOST),
+        Figure(row=row, column="added", unit="ms", samples=added, at_most=MOST),  # a difference: too noisy to compare
         Figure(row=row, column="share of the step", unit="%", samples=[100 * each / (step + each) for each in added]),
     ]
 
