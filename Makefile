@@ -17,6 +17,7 @@ setup: $(READY) ## Create .venv and install the project at its tested versions
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "fut needs Python 3.11 or newer, this is %s; name another one: make PYTHON=python3.12 …" % sys.version.split()[0])'
+	@echo 'Installing into .venv; this takes a few minutes.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

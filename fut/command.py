@@ -1,4 +1,7 @@
-"""The command `fut`: what theory says of a shape, and whether it is so."""
+"""The command `fut`: what theory says of a shape, whether it is so, and machines that run compiled programs.
+
+Commands that need torch import it themselves: it takes seconds, which the others do without.
+"""
 
 import json
 import sys
@@ -15,8 +18,6 @@ from fut.backbones.base import Distribution
 from fut.backbones.control import ControlName
 from fut.compiler import CompileError, compile_program, draw_target
 from fut.files import SUFFIX
-from fut.machine import FileError, Machine, load_backbone, load_target, save_compiled
-from fut.swap import swap as run_swap
 from fut.theory import Layout, literal_bound, lower_bound, sparse_width, sufficient_width
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The theory of fixed universal transformers.")
@@ -51,7 +52,7 @@ def width(
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("width")
-    table.add_column("slots", justify="right")
+    table.add_column("slots", justify="right", overflow="fold")
     table.add_row("sufficient, the unembedding fixed: N", f"{fixed:,}")
     table.add_row("sufficient, the unembedding compiled too: N_EU", f"{compiled:,}")
     for layout, slots in trees.items():
@@ -129,6 +130,8 @@ def compile_target(
 
     Exit status 0 if it is exact, 1 if it is that of least squares only, 2 if it cannot be compiled.
     """
+    from fut.machine import FileError, load_backbone, load_target, save_compiled
+
     if out.suffix != SUFFIX:
         _refuse(f"{out}: a program is a safetensors file; give a name in {SUFFIX}")
     try:
@@ -152,6 +155,8 @@ def run(
 
     A `dyck` program says of a string whether it is balanced, a `khop` program answers at every character.
     """
+    from fut.machine import Machine
+
     try:
         machine = Machine.load(backbone, program)
         answers = [machine.ask(text) for text in texts]
@@ -171,6 +176,8 @@ def swap(
 
     Exit status 0 if each time every answer is the target's.
     """
+    from fut.swap import swap as run_swap
+
     found = run_swap(out, seed, print)
     for each in found:
         print(

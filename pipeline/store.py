@@ -365,22 +365,33 @@ def check(
     except StoreError as error:
         raise SystemExit(str(error)) from error
     print(f"{store.path}: {len(good)} records are good, {len(problems)} set aside, {noted} failures noted")
-    print(_remedy(opened, good))
+    print(_remedy(opened, good, problems))
     raise SystemExit(1 if problems else 0)
 
 
-def _remedy(workspace: "Workspace", good: set[str]) -> str:
-    """What to do where trials have no record: DVC does not look into the store, and has to be told."""
-    lacking = [
-        name
-        for name, cells in workspace.run_cells().items()
-        if any(trial.id not in good for cell in cells for trial in cell.trials)
-    ]
-    if not lacking:
-        return "No trial of the studies of `run` is missing."
-    finished = " ".join(f"sweep@{name}" for name in lacking if workspace.sweep(name).is_file())
-    first = f"dvc repro --single-item --force {finished}, then " if finished else ""
-    return f"Trials of {', '.join(lacking)} are missing. To run them: {first}dvc repro"
+def _remedy(workspace: "Workspace", good: set[str], problems: list[Problem]) -> str:
+    """What to do where trials have no record: DVC does not look into the store, and has to be told.
+
+    Of studies that have not been begun nothing is said: nothing of them is lost.
+    """
+    lost = {problem.trial for problem in problems} - good
+    lacking, others = [], []
+    for name in workspace.params.studies:
+        runs = name in workspace.params.run
+        if not runs and not lost:
+            continue
+        trials = {trial.id for cell in workspace.params.cells(name) for trial in cell.trials}
+        if runs and trials - good and (trials & (good | lost) or workspace.sweep(name).is_file()):
+            lacking.append(name)
+        elif trials & lost:
+            others.append(name)
+    lines = []
+    if lacking:
+        finished = " ".join(f"sweep@{name}" for name in lacking if workspace.sweep(name).is_file())
+        first = f"dvc repro --single-item --force {finished}, then " if finished else ""
+        lines.append(f"Trials of {', '.join(lacking)} are missing. To run them: {first}dvc repro")
+    lines += [f"Trials of {name} are missing. To run them: python -m pipeline.quick {name}" for name in others]
+    return "\n".join(lines) or "No trial that was finished is missing."
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def _sweep(workspace: Workspace, study: str, console: Console, listen: Callable[
     )
     stopped, status = "", 1
     if missing:
+        console.print(f"{study}: Ray and its workers are being started", highlight=False)
         progress = Progress(study, cells, known, {trial: costs[trial] for trial in missing}, console)
         try:
             with progress:

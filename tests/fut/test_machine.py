@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import fut.swap
 from fut.backbones import Backbone, Random, Shape, build
 from fut.backbones.files import save as save_backbone
+from fut.command import app
 from fut.compiler import CompileError, compile_program, draw_target
 from fut.config import Training
 from fut.digest import array_digest
@@ -28,6 +30,7 @@ from fut.program import ProgramError, install
 from fut.swap import swap
 from fut.tasks.dyck import Dyck
 from fut.tasks.khop import Khop
+from fut.tasks.simulate import Simulate
 from fut.theory import sufficient_width
 from fut.transformer import Transformer
 
@@ -153,6 +156,60 @@ def test_a_dyck_program_is_asked_once_at_the_end_and_answers_in_its_own_classes(
     assert answer.confidence == pytest.approx(1 / (1 + np.exp(-abs(scores[1] - scores[0]))))
 
 
+def test_a_task_without_a_language_is_refused(machine) -> None:
+    with pytest.raises(ValueError, match="task simulate has no language"):
+        Machine.load(*machine[1:])._replace(task=Simulate()).ask("1 2 3")
+
+
+# The same from the command line.
+
+
+def ran(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_compile_writes_the_program_and_run_asks_it(machine, tmp_path: Path) -> None:
+    target, backbone, program = machine
+    out = tmp_path / "again.safetensors"
+    status, said, _ = ran("compile", "--target", target, "--backbone", backbone, "--out", out)
+    assert status == 0 and said.startswith(f"{out}: exact")
+    assert out.read_bytes() == program.read_bytes() and card_path(out).read_bytes() == card_path(program).read_bytes()
+    status, said, _ = ran("run", "--backbone", backbone, "--program", out, "abac", "d")
+    answers = Machine.load(backbone, program).ask("abac")
+    assert status == 0 and len(said.splitlines()) == 2
+    assert said.startswith(f"abac  {''.join(answer.word for answer in answers)}  (")
+    assert said.count("%") == 5
+
+
+def test_a_program_of_least_squares_is_written_and_called_so(machine, tmp_path: Path) -> None:
+    narrow = build(Random().recipe(Shape(2, 2, 20, False, 4, 3, True), 0))
+    out = tmp_path / "narrow.safetensors"
+    status, said, _ = ran(
+        "compile", "--target", machine[0], "--backbone", save_backbone(narrow, tmp_path), "--out", out
+    )
+    assert status == 1 and "not exact" in said and out.exists()
+
+
+def test_commands_that_cannot_be_done_end_with_2_and_the_reason(machine, tmp_path: Path) -> None:
+    target, backbone, program = machine
+    out = tmp_path / "new.safetensors"
+    for arguments, reason in (
+        (
+            ("compile", "--target", target, "--backbone", backbone, "--out", tmp_path / "new"),
+            "give a name in .safetensors",
+        ),
+        (("compile", "--target", backbone, "--backbone", backbone, "--out", out), "no target"),
+        (("compile", "--target", target, "--backbone", tmp_path / "none", "--out", out), "no such file"),
+        (("run", "--backbone", backbone, "--program", tmp_path / "none", "a"), "no such program"),
+        (("run", "--backbone", backbone, "--program", program, "a", "xyz"), "the program's alphabet is abcd"),
+    ):
+        status, said, errors = ran(*arguments)
+        assert status == 2 and reason in errors and not said
+    assert not out.exists()
+
+
 # Files that cannot be used.
 
 
@@ -211,6 +268,10 @@ def test_an_unknown_task_is_refused(machine) -> None:
 def test_two_programs_take_turns_in_one_machine_that_does_not_change(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(fut.swap, "TASKS", (DYCK, KHOP))
     monkeypatch.setattr(fut.swap, "TRAINING", Training(steps=20, steps_per_epoch=10, batch_size=16, warmup_steps=5))
+    status, said, _ = ran("swap", "--out", tmp_path / "command", "--seed", 1)
+    assert (
+        status == 0 and said.count("machine agrees with it at 100 % (float64)") == 2 and said.count("fut run --") == 2
+    )
     dyck, khop = swap(tmp_path, seed=1)
     assert (dyck.task, khop.task) == ("dyck", "khop")
     assert dyck.agreement == khop.agreement == 1 and dyck.report.exact and khop.report.exact

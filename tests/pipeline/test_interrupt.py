@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 
 import pipeline.interrupt
@@ -73,6 +74,14 @@ def test_signals_that_a_library_took_can_be_taken_back() -> None:
         listen()
         os.kill(os.getpid(), signal.SIGTERM)
         wait()
+
+
+@pytest.mark.parametrize("look", [pipeline.interrupt._runs, pipeline.interrupt._is_shell])
+def test_a_process_that_ends_while_it_is_looked_at_is_none(look: Callable[[psutil.Process], bool]) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        looked_at = psutil.Process(process.pid)
+        process.kill()
+    assert not look(looked_at)
 
 
 # A stage of DVC.  The chain of processes is: a stand-in for dvc, the shell that dvc puts in between, the stage.

@@ -17,7 +17,7 @@ from pipeline.params import load_params
 from pipeline.store import Store
 
 Finish = Callable[..., Record]
-NOTHING_TO_DO = "\nNo trial of the studies of `run` is missing.\n"
+NOTHING_TO_DO = "\nNo trial that was finished is missing.\n"
 ROOT = Path(pipeline.store.__file__).parent.parent
 
 
@@ -103,11 +103,21 @@ def test_a_study_whose_sweep_is_not_complete_needs_no_force(
     assert check().output.endswith("\nTrials of tiny are missing. To run them: dvc repro\n")
 
 
-def test_trials_of_no_study_of_the_run_ask_for_nothing(filled: Store, trials: list[TrialConfig], check: Check) -> None:
+def test_trials_of_a_study_beside_the_run_are_run_by_quick(
+    filled: Store, trials: list[TrialConfig], check: Check
+) -> None:
     cut(filled, trials[-1])
     status, output, _ = check()
     assert status == 1
-    assert output.endswith(NOTHING_TO_DO)
+    assert output.endswith("\nTrials of other are missing. To run them: python -m pipeline.quick other\n")
+    assert "tiny" not in output.splitlines()[-1]
+    assert check().output.endswith(NOTHING_TO_DO)
+
+
+def test_a_study_of_the_run_that_has_not_been_begun_lacks_nothing(tiny: Path, check: Check) -> None:
+    store = Store(tiny.parent / "store")
+    store.create()
+    assert check() == Said(0, f"{store.path}: 0 records are good, 0 set aside, 0 failures noted{NOTHING_TO_DO}", "")
 
 
 def test_a_second_copy_of_a_record_costs_no_trial(filled: Store, trials: list[TrialConfig], check: Check) -> None:
