@@ -191,24 +191,16 @@ def draw_target(
     out_dim: int | None = None,
     residual: bool = False,
     tied: bool = False,
-    qk_gain: float = 1.0,
 ) -> Target:
-    """A random target: Gaussian entries of standard deviation 1/√d, those of W_Q and W_K times a gain."""
-    k, p, stored = qk_dim or dim, out_dim or dim, 1 if tied else layers
+    """A random target, drawn as the task `simulate` draws its own at a `target_qk_gain` of 1."""
+    from fut.tasks.simulate import Simulate  # its torch takes seconds to import, and only this needs it
 
-    def draw(name: str, *shape: int) -> np.ndarray:
-        return generator(seed, "target", name).standard_normal(shape) / np.sqrt(dim)
-
-    def layered(name: str, columns: int) -> np.ndarray:
-        return np.repeat(draw(name, stored, heads, dim, columns), layers // stored, axis=0)
-
-    return Target(
-        query=qk_gain * layered("query", k),
-        key=qk_gain * layered("key", k),
-        value=layered("value", dim),
-        unembedding=draw("unembedding", dim, p),
-        residual=residual,
-    )
+    task = Simulate(target_dim=dim, target_qk_dim=qk_dim, target_out_dim=out_dim, target_qk_gain=1.0)
+    drawn = task.draw_target(heads, 1 if tied else layers, seed)
+    stored = {name: getattr(drawn, name) for name in ("query", "key", "value")}
+    if tied:
+        stored = {name: np.repeat(weights, layers, axis=0) for name, weights in stored.items()}
+    return Target(**stored, unembedding=drawn.unembedding, residual=residual)
 
 
 def compile_program(target: Target, backbone: Backbone, compile_unembedding: bool = False) -> tuple[Program, Report]:

@@ -17,7 +17,7 @@ from fut.backbones.base import Backbone, Recipe
 from fut.compiler import CompileError, Program, Target
 from fut.config import TrialConfig
 from fut.files import CorruptFile, card_path, load_arrays, save_arrays
-from fut.program import ProgramError, load_program
+from fut.program import load_program
 from fut.stack import stack_of
 from fut.tasks import AnyTask
 from fut.tasks.base import Task
@@ -211,6 +211,3 @@ def _task(card: Mapping[str, Any]) -> Task | None:
         return TASK.validate_python(card["task"]) if card.get("task") else None
     except ValidationError as error:
         raise FileError("the card names a task that this code does not know") from error
-
-
-__all__ = ["Answer", "FileError", "Machine", "ProgramError"]

@@ -172,10 +172,10 @@ def test_sparse_trees_are_exact_to_the_last_digit_at_their_width(shape, layout, 
     program, report = compile_program(target, backbone)
     assert report.residual == 0 and report.relative_error < 1e-14 and report.margin == 1
     stack = stack_of(backbone)
-    phi = as_columns(stack.conditions(backbone.arrays["unembedding"].argmax(0), residual, backbone.recipe.tied), width)
-    if not (backbone.recipe.tied and not residual):  # words and paths are then not in the same order
-        wanted = target.stack(d).conditions(target.unembedding, residual, backbone.recipe.tied)
-        np.testing.assert_allclose(program.embedding, np.linalg.lstsq(phi.T, wanted.T, rcond=None)[0].T, atol=1e-12)
+    words = backbone.recipe.tied and residual
+    phi = as_columns(stack.conditions(backbone.arrays["unembedding"].argmax(0), residual, words), width)
+    wanted = target.stack(d).conditions(target.unembedding, residual, words)
+    np.testing.assert_allclose(program.embedding, np.linalg.lstsq(phi.T, wanted.T, rcond=None)[0].T, atol=1e-12)
 
 
 @pytest.mark.parametrize("distribution", ["gaussian", "uniform", "laplace", "orthogonal"])
@@ -193,8 +193,16 @@ def test_a_trained_backbones_initial_weights_are_a_random_backbone() -> None:
     assert compile_program(target, backbone, compile_unembedding=True)[1].exact
 
 
-@pytest.mark.parametrize("config", [Random(qk_dim=5), Sparse(qk_dim=5, out_dim=3)], ids=["random", "sparse"])
-@pytest.mark.parametrize("residual", [False])
+@pytest.mark.parametrize(
+    ("config", "residual"),
+    [
+        (Random(qk_dim=5), False),
+        (Random(qk_dim=5), True),
+        (Sparse(qk_dim=5, out_dim=3), False),
+        (Sparse(qk_dim=5, out_dim=3, layout="residual"), True),
+    ],
+    ids=str,
+)
 def test_a_larger_qk_dim_costs_width_and_is_exact(config, residual) -> None:
     target = draw_target(2, 2, 3, seed=1, residual=residual)
     width = enough(False, target, qk_dim=5)

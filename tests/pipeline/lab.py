@@ -21,7 +21,7 @@ from pipeline.store import Store
 from pipeline.workspace import Workspace
 
 VARY = {"train_seconds", "started", "seconds", "checksum"}  # times, and the record's digest with them
-LIMIT = 600  # seconds that a sweep may take on the slowest machine before a test gives up on it
+LIMIT = 300  # seconds that a sweep may take on the slowest machine before a test gives up on it
 GONE_WITHIN = 30  # seconds
 CPUS = len(os.sched_getaffinity(0))  # a trial that asks for all of them leaves no room for another beside it
 SABOTAGE = Path(__file__).parent / "sabotage"
