@@ -134,7 +134,7 @@ def _row(cell: pd.DataFrame, shared: dict[str, Any], n_missing: int) -> dict[str
             f"{', '.join(sorted(repeated['trial'])[:4])}"
         )
     rate = chosen_rate(cell, metric)
-    chosen = cell[cell["learning_rate"] == rate].sort_values("seed")
+    chosen = (cell if rate is None else cell[cell["learning_rate"] == rate]).sort_values("seed")
     tested = chosen[_finite(chosen[metric])]
     found = estimate(tested[metric].tolist(), *RANGE[metric])
     met = (
@@ -149,7 +149,7 @@ def _row(cell: pd.DataFrame, shared: dict[str, Any], n_missing: int) -> dict[str
     return {
         **shared,
         "learning_rate": rate,
-        "learning_rates": " ".join(f"{value:g}" for value in sorted(cell["learning_rate"].unique())),
+        "learning_rates": " ".join(f"{value:g}" for value in sorted(cell["learning_rate"].dropna().unique())),
         "val_mean": estimate(chosen[VALIDATION[metric]][_finite(chosen[VALIDATION[metric]])].tolist()).mean,
         **found._asdict(),
         "seeds": " ".join(map(str, tested["seed"])),
@@ -163,8 +163,10 @@ def _row(cell: pd.DataFrame, shared: dict[str, Any], n_missing: int) -> dict[str
     }
 
 
-def chosen_rate(cell: pd.DataFrame, metric: str) -> float:
+def chosen_rate(cell: pd.DataFrame, metric: str) -> float | None:
     """The learning rate of a cell, chosen by the mean validation metric over seeds (rule: `curves`).
+
+    None where nothing was trained.
 
     Args:
         cell: the trials of one cell.
@@ -172,11 +174,11 @@ def chosen_rate(cell: pd.DataFrame, metric: str) -> float:
     """
     sign = -1.0 if metric == "test_accuracy" else 1.0
     ranks = []
-    for rate in cell["learning_rate"].unique().tolist():
+    for rate in cell["learning_rate"].dropna().unique().tolist():
         values = cell[VALIDATION[metric]][cell["learning_rate"] == rate]
         found = estimate(values[_finite(values)].tolist())
         ranks.append((-found.n, math.inf if found.mean is None else sign * found.mean, rate))
-    return min(ranks)[2]
+    return min(ranks)[2] if ranks else None
 
 
 def _finite(values: pd.Series) -> pd.Series:

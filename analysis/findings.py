@@ -44,10 +44,12 @@ def sentences(curves: pd.DataFrame) -> list[str]:
 
 
 def _met(cells: pd.DataFrame) -> list[str]:
-    """How many cells of each kind of backbone meet the criterion."""
-    kinds = sorted(cells["backbone"].unique(), key=kind_order)
-    met = {kind: cells["meets_criterion"][cells["backbone"] == kind] for kind in kinds}
-    parts = [f"{kind} {flags.sum()} of {len(flags)}" for kind, flags in met.items()]
+    """How many cells of each kind of backbone, and way to find the program, meet the criterion."""
+    parts = []
+    for kind in sorted(cells["backbone"].unique(), key=kind_order):
+        for origin, flags in cells[cells["backbone"] == kind].groupby("origin")["meets_criterion"]:
+            name = kind if origin == "learned" else f"{kind}, {origin},"
+            parts.append(f"{name} {flags.sum()} of {len(flags)}")
     return [f"Cells that meet the criterion ({_criterion(cells)}): {', '.join(parts)}."]
 
 

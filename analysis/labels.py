@@ -12,10 +12,11 @@ import pandas as pd
 
 from analysis.schema import to_rows
 
-KINDS = ("sparse", "random", "control", "trained")
-_PLAIN = {"control", "distribution", "method"}  # attributes whose values speak for themselves
+KINDS = ("sparse", "random", "pretrained", "control", "trained")
+_PLAIN = {"origin", "control", "distribution"}  # attributes whose values speak for themselves
 _ATTRIBUTES = [
-    "method",
+    "origin",
+    "source_task",
     "control",
     "distribution",
     "layout",
@@ -37,20 +38,22 @@ _FOLLOWING = [
     "weight_decay",
     "solved_at",
 ]
-_TRAINABLE = {"program": "E and U trained", "embedding": "only E trained", "unembedding": "only U trained"}
+_TRAINABLE = {"program": "E and U", "embedding": "only E", "unembedding": "only U"}
 
 
 def describe(curves: pd.DataFrame) -> pd.DataFrame:
-    """The cells of one study with five columns of text more.
+    """The cells of one study with six columns of text more.
 
-    `task_label`, `shape_label` ("" where a backbone kind has one shape a task), `components_label`; `variant`, what
-    sets a cell apart from others of its kind ("" if nothing); `series`, the kind of backbone and the variant.
+    `task_label`, `shape_label` ("" where a backbone kind has one shape a task), `components_label`; `origin`, where the
+    programs come from; `variant`, what sets a cell apart from others of its kind ("" if nothing); `series`, the kind of
+    backbone and the variant.
     """
     cells = curves.copy()
     cells["task_label"] = _task_labels(cells)
     cells["components_label"] = [components_label(text) for text in cells["components"]]
     several = _several_shapes(cells)
     cells["shape_label"] = [shape_label(row) if several else "" for row in to_rows(cells)]
+    cells["origin"] = [origin(row) for row in to_rows(cells)]
     cells["variant"] = _variants(cells)
     cells["series"] = [
         f"{kind}, {variant}" if variant else kind
@@ -79,6 +82,17 @@ def shape_label(row: dict[str, Any]) -> str:
     """
     label = f"H = {row['heads']}, L = {row['layers']}"
     return label if row["target_dim"] is None else f"{label}, d = {row['target_dim']}"
+
+
+def origin(row: dict[str, Any]) -> str:
+    """Where a cell's programs come from: the compiler, descent, or descent from what the compiler found.
+
+    >>> origin({"method": "learned", "init": "compiled", "init_noise": 0.1})
+    'learned from compiled, noise 0.1'
+    """
+    if row["init"] == "compiled":
+        return f"learned from compiled, noise {row['init_noise']:g}"
+    return str(row["method"])
 
 
 def kind_order(kind: str) -> int:
@@ -128,7 +142,7 @@ def _variants(cells: pd.DataFrame) -> list[str]:
     for _, kind in cells.groupby("backbone"):
         parts: list[list[str]] = [[] for _ in range(len(kind))]
         for name in _ATTRIBUTES + _FOLLOWING:
-            beside = panel if name in _ATTRIBUTES else [*panel, "width"]
+            beside = panel if name in _ATTRIBUTES else [*panel, "origin", "width"]
             if name == "tied" and kind["layout"].notna().all():
                 continue  # of a sparse backbone, the layout says it
             if not (kind.groupby(beside, dropna=False)[name].nunique(dropna=False) > 1).any():
@@ -136,7 +150,7 @@ def _variants(cells: pd.DataFrame) -> list[str]:
             values = [None if pd.isna(value) else value for value in kind[name]]
             usual, count = Counter(values).most_common(1)[0]
             for part, value in zip(parts, values, strict=True):
-                if not (value == usual and 2 * count > len(values)):
+                if name == "origin" or not (value == usual and 2 * count > len(values)):
                     part.append(_words(name, value))
         labels |= {index: ", ".join(part) for index, part in zip(kind.index, parts, strict=True)}
     variants = [labels[index] for index in cells.index]
@@ -149,6 +163,8 @@ def _variants(cells: pd.DataFrame) -> list[str]:
 
 def _words(name: str, value: Any) -> str:
     """One attribute in words."""
+    if name == "source_task":
+        return f"from {value}"
     if name == "trainable":
         return _TRAINABLE.get(value, str(value))
     if name == "tied":

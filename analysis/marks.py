@@ -10,7 +10,13 @@ import pandas as pd
 from analysis import labels
 
 # Okabe and Ito's colours, told apart by colour-blind readers.  Kinds of backbone keep theirs in every picture.
-_COLOURS = {"sparse": "#0072B2", "random": "#D55E00", "control": "#CC79A7", "trained": "#333333"}
+_COLOURS = {
+    "sparse": "#0072B2",
+    "random": "#D55E00",
+    "pretrained": "#009E73",
+    "control": "#CC79A7",
+    "trained": "#333333",
+}
 _MORE_COLOURS = ("#009E73", "#E69F00", "#56B4E9", "#882255", "#999933", "#AA4499")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
 _DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2], [12, 3], [1, 3], [6, 2, 1, 2, 1, 2])

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FOLDER = "results/tables"
 
 _TEXT, _INT, _REAL, _FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -51,8 +51,14 @@ _TASK = [
 ]
 _BACKBONE = [
     _required("method", _TEXT, "", "how the program was found: learned or compiled"),
-    _required("backbone", _TEXT, "", "kind of backbone: sparse, random, control, or trained (nothing frozen)"),
+    _required(
+        "backbone", _TEXT, "", "kind of backbone: sparse, random, control, pretrained, or trained (nothing frozen)"
+    ),
     _optional("control", _TEXT, "", "control: what keeps it from being universal"),
+    _optional("source_task", _TEXT, "", "pretrained backbones: task that their frozen weights were trained for"),
+    _optional(
+        "source", _TEXT, "JSON", "pretrained backbones: what the trial that their weights come from has of its own"
+    ),
     _optional("distribution", _TEXT, "", "drawn backbones: distribution of the entries"),
     _optional("layout", _TEXT, "", "sparse backbones: layout of the path tree: attention, residual or tied"),
     _optional("values", _TEXT, "", "drawn backbones: value matrices of a head: standard (rank m / H) or full (m × m)"),
@@ -69,14 +75,23 @@ _BACKBONE = [
     _optional("qk_gain", _REAL, "1", "drawn backbones: factor on the draws of W_Q and W_K"),
     _optional("value_gain", _REAL, "1", "drawn backbones: factor on the draws of the values' output projection"),
     _optional("mlp_gain", _REAL, "1", "factor on the draws of the MLP's second matrix"),
-    _required("trainable", _TEXT, "", "what is trained: program (E and U), embedding, unembedding, or all"),
+    _required(
+        "trainable", _TEXT, "", "what is trained, or compiled: program (E and U), embedding, unembedding, or all"
+    ),
+    _optional("init", _TEXT, "", "what training started from: random or compiled; null: nothing was trained"),
+    _optional(
+        "init_noise",
+        _REAL,
+        "1",
+        "compiled starts: sd of the noise on each matrix of the program, over the matrix's root mean square",
+    ),
 ]
 _TRAINING = [
-    _required("training_steps", _INT, "steps", "most optimiser steps"),
-    _required("batch_size", _INT, "sequences", "sequences a step"),
-    _required("steps_per_epoch", _INT, "steps", "steps between two evaluations: one epoch"),
-    _required("warmup_steps", _INT, "steps", "steps of linear warm-up"),
-    _required("weight_decay", _REAL, "1", "weight decay of AdamW"),
+    _optional("training_steps", _INT, "steps", "most optimiser steps; like the next four, null: nothing was trained"),
+    _optional("batch_size", _INT, "sequences", "sequences a step"),
+    _optional("steps_per_epoch", _INT, "steps", "steps between two evaluations: one epoch"),
+    _optional("warmup_steps", _INT, "steps", "steps of linear warm-up"),
+    _optional("weight_decay", _REAL, "1", "weight decay of AdamW"),
     _optional("solved_at", _REAL, "1", "validation metric of the early stop; null: the task's own bound"),
 ]
 _WIDTHS = [
@@ -118,7 +133,7 @@ TRIALS = pa.schema(
         _VERSION,
         _required("trial", _TEXT, "SHA-256", "name of the trial: digest of its configuration, recipes and code"),
         *CELL_FIELDS,
-        _required("learning_rate", _REAL, "1", "highest learning rate of the schedule"),
+        _optional("learning_rate", _REAL, "1", "highest learning rate of the schedule; null: nothing was trained"),
         _required("seed", _INT, "", "seed of the backbone draw, the program's initial values, the batches, the target"),
         *_WIDTHS,
         *_CRITERION,
@@ -132,12 +147,23 @@ TRIALS = pa.schema(
         *_REFERENCES,
         _required("steps", _INT, "steps", "optimiser steps taken"),
         _required("epochs", _INT, "epochs", "evaluations made"),
-        _required("stop_reason", _TEXT, "", "why training ended: budget, solved or diverged"),
+        _required(
+            "stop_reason", _TEXT, "", "why training ended: budget, solved or diverged; compiled: nothing was trained"
+        ),
         _required("stop_detail", _TEXT, "", "the reason in words"),
-        _required("train_seconds", _REAL, "s", "wall time of training, evaluations included"),
+        _required("train_seconds", _REAL, "s", "wall time of training or compiling, evaluations included"),
+        _optional("margin", _REAL, "1", "compiled programs and starts: universality margin of the backbone; 0: none"),
+        _optional("condition_number", _REAL, "1", "compiled programs and starts: of the linear system; null: infinite"),
+        _optional(
+            "relative_error",
+            _REAL,
+            "1",
+            "compiled programs and starts: of the outputs on fresh inputs, before any noise, in float64",
+        ),
         *_PARAMETERS,
         _required("dataset_id", _TEXT, "", "name of the dataset: digest of its recipe and code"),
         _required("backbone_id", _TEXT, "", "name of the backbone: digest of its recipe"),
+        _optional("source_trial", _TEXT, "SHA-256", "pretrained backbones: the trial that their weights come from"),
         _required("data_digest", _TEXT, "SHA-256", "digest of the dataset's arrays"),
         _required("backbone_digest", _TEXT, "SHA-256", "digest of the backbone's tensors"),
         _required("code_digest", _TEXT, "SHA-256", "digest of the code that determines the trial"),
@@ -176,7 +202,12 @@ CURVES = pa.schema(
         *CELL_FIELDS,
         *_WIDTHS,
         *_CRITERION,
-        _required("learning_rate", _REAL, "1", "the learning rate chosen: best mean validation metric over seeds"),
+        _optional(
+            "learning_rate",
+            _REAL,
+            "1",
+            "the learning rate chosen: best mean validation metric over seeds; null: nothing was trained",
+        ),
         _required("learning_rates", _TEXT, "", "the learning rates tried, smallest first, separated by spaces"),
         _optional("val_mean", _REAL, "share or 1", "mean validation metric over seeds at the chosen learning rate"),
         _required("n", _INT, "seeds", "seeds with a test metric at the chosen learning rate, of mean and interval"),
@@ -195,7 +226,7 @@ CURVES = pa.schema(
         *_REFERENCES,
         _optional("steps", _REAL, "steps", "mean optimiser steps at the chosen learning rate"),
         _required("n_trials", _INT, "trials", "trials of the cell, at all learning rates"),
-        _required("train_seconds", _REAL, "s", "wall time of training, all trials of the cell together"),
+        _required("train_seconds", _REAL, "s", "wall time of training or compiling, all trials of the cell together"),
         *_PARAMETERS,
     ]
 )

@@ -85,13 +85,14 @@ def by_trainer(config: TrialConfig, examples: dict[str, Examples]) -> Timed:
 def by_bare_loop(config: TrialConfig, examples: dict[str, Examples]) -> list[float]:
     """Train with the same optimiser and schedule on the same batches, and nothing else; seconds of each step."""
     model = Transformer(config, build(config.recipe))
-    optimizer = ProgramTraining(config, model, lambda row: None).configure_optimizers()
+    module = ProgramTraining(config, model, lambda row: None)
+    optimizer = module.configure_optimizers()
     losses: list[torch.Tensor] = []
     starts = [perf_counter()]
     for step, (inputs, labels) in enumerate(TrialData(examples, config.training, config.seed).train):
         loss = config.task.loss(model(inputs), labels)
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * learning_rate_factor(step, config.training)
+            group["lr"] = module.learning_rate * learning_rate_factor(step, config.training)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

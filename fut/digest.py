@@ -13,7 +13,7 @@ import numpy as np
 
 PACKAGE = "fut"
 # The registries only look parts up: a trial depends on the parts it uses, which its digest names one by one.
-REGISTRIES = frozenset({"fut", "fut.tasks", "fut.backbones"})
+REGISTRIES = frozenset({"fut", "fut.tasks", "fut.backbones", "fut.starts"})
 
 
 def canonical_json(value: Any) -> str:
@@ -45,7 +45,7 @@ def code_digest(modules: Iterable[str]) -> str:
     """SHA-256 of the code of modules and of every `fut` module that they import, directly or not.
 
     It sees syntax trees only: docstrings, comments and layout change nothing.  The registries (`fut.tasks`,
-    `fut.backbones`) are left out, so that adding a task or a backbone leaves the others' digests alone.
+    `fut.backbones`, `fut.starts`) are left out, so that adding a task or a backbone leaves the others' digests alone.
 
     Args:
         modules: full module names, such as ``"fut.trial"``.

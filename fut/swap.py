@@ -14,7 +14,7 @@ import numpy as np
 from fut.backbones import Random, Shape, Trained, build
 from fut.backbones.files import save as save_backbone
 from fut.compiler import Report, Target, compile_program
-from fut.config import Training, TrialConfig
+from fut.config import TrialConfig
 from fut.machine import Machine, save_compiled, save_target, target_of
 from fut.stack import stack_of
 from fut.tasks.base import Arrays
@@ -22,6 +22,7 @@ from fut.tasks.dyck import Dyck
 from fut.tasks.khop import Khop
 from fut.theory import sufficient_width
 from fut.training import train
+from fut.training_plan import Training
 from fut.transformer import Transformer
 
 HEADS, LAYERS, DIM = 2, 2, 16  # of targets and machine

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,9 +16,10 @@ import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from torch import Tensor
 
-from fut.config import Training, TrialConfig
+from fut.config import TrialConfig
 from fut.seeds import generator
 from fut.tasks.base import Examples, Task
+from fut.training_plan import Training
 from fut.transformer import Transformer
 
 EVALUATION_BATCH = 250  # sequences; more at a time leave the processor's cache and are slower
@@ -27,7 +28,7 @@ FINAL_LEARNING_RATE = 0.05  # of the peak, where the cosine ends
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels, B sequences each
 Epoch = dict[str, float | int | None]
-StopReason = Literal["budget", "solved", "diverged"]
+StopReason = Literal["budget", "solved", "diverged", "compiled"]
 
 
 @dataclass
@@ -125,11 +126,13 @@ class ProgramTraining(pl.LightningModule):
 
     def __init__(self, config: TrialConfig, model: Transformer, on_epoch: Callable[[Epoch], None]) -> None:
         super().__init__()
+        assert config.learning_rate is not None  # as of every trial that trains
         self.automatic_optimization = False
         self.task: Task = config.task
         self.training_plan, self.learning_rate = config.training, config.learning_rate
         self.model, self.on_epoch = model, on_epoch
         self.outcome, self.steps = Outcome(), 0
+        self.from_scratch = config.init == "random"  # else the first epoch may be good beyond comparison
         bound = config.training.solved_at
         self.solved_at = config.task.solved_at if bound is None else bound
         self._losses: list[Tensor] = []
@@ -178,8 +181,7 @@ class ProgramTraining(pl.LightningModule):
         outputs, labels = torch.cat(self._outputs), torch.cat(self._labels)
         self._outputs, self._labels = [], []
         metrics = self.task.measure(outputs, labels)
-        finite = {name: None if value is None else _finite(value) for name, value in metrics.items()}
-        return float(self.task.loss(outputs, labels)), finite
+        return float(self.task.loss(outputs, labels)), _finite_ones(metrics)
 
     def on_validation_epoch_end(self) -> None:
         """Write the epoch's row and decide whether to go on."""
@@ -205,7 +207,7 @@ class ProgramTraining(pl.LightningModule):
         first = self.outcome.epochs[0]["train_loss"]
         if not math.isfinite(train_loss):
             self._stop("diverged", f"training loss not finite in epoch {self.current_epoch + 1}")
-        elif first is not None and train_loss > DIVERGED_ABOVE * first:
+        elif self.from_scratch and first is not None and train_loss > DIVERGED_ABOVE * first:
             self._stop("diverged", f"training loss {train_loss:.3g}, the first epoch's was {first:.3g}")
         better = metric is not None and (
             metric >= self.solved_at if self.task.higher_is_better else metric <= self.solved_at
@@ -259,6 +261,30 @@ def train(
     module.outcome.train_seconds = time.perf_counter() - started
     trainer.test(module, datamodule=data, verbose=False)
     return module.outcome
+
+
+def measure(config: TrialConfig, model: Transformer, examples: dict[str, Examples], detail: str) -> Outcome:
+    """Measure a compiled program as it is, on validation and on test, in the model's precision.
+
+    Args:
+        config: the trial.
+        model: the transformer with the program; its inputs are vectors.
+        examples: the splits.
+        detail: what to say of the program.
+    """
+    started, precision = time.perf_counter(), next(model.parameters()).dtype
+    found = {}
+    with torch.inference_mode():
+        for split in ("val", "test"):
+            outputs = torch.cat([model(inputs.to(precision)) for inputs, _ in InOrder(examples[split])])
+            metrics = config.task.measure(outputs, examples[split].labels)
+            found[split] = _finite_ones(metrics)
+    seconds = time.perf_counter() - started
+    return Outcome([], "compiled", detail, seconds, found["val"], found["test"])
+
+
+def _finite_ones(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else _finite(value) for name, value in metrics.items()}
 
 
 def _finite(value: float) -> float | None:

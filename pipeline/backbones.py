@@ -15,6 +15,7 @@ def build_backbones(workspace: Workspace) -> Built:
         for cells in workspace.run_cells().values()
         for cell in cells
         for trial in cell.trials
+        if trial.source is None  # a pretrained one is read from the store, once its source has run
     }
     makers = {name: partial(ensure_backbone, recipe, workspace.backbones) for name, recipe in recipes.items()}
     return ensure_all("backbones", makers, workspace.backbones)

@@ -9,13 +9,14 @@ from fut.config import TrialConfig
 from fut.record import Record
 
 OVERHEAD = 20_000_000  # multiplications that would take as long as a step's small operations in a layer, on one core
-Group = tuple[str, ...]  # (task, kind of backbone, components), or a shorter, coarser one
+COMPILING = 10_000_000_000  # the same, of a program that is compiled
+Group = tuple[str, ...]  # (method, task, kind of backbone, components), or a shorter, coarser one
 
 
 class Estimator:
     """Core-seconds a training step: the median over the records of the finest group that has any.
 
-    Groups are (task, kind of backbone, components), then (task, kind of backbone), then (task,).
+    Groups are (method, task, kind of backbone, components), then without the last of these, then without the last two.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -24,7 +25,7 @@ class Estimator:
             result = record["result"]
             cost = result["train_seconds"] * record["environment"]["threads"] / max(1, result["steps"])
             for group in _groups(record["config"]):
-                costs[group].append(cost)
+                costs[group].append(cost)  # of a compiled program, which takes no steps, the whole
         self._costs = {group: median(values) for group, values in costs.items()}
 
     def core_seconds(self, trial: TrialConfig) -> float | None:
@@ -33,15 +34,16 @@ class Estimator:
             "task": {"name": trial.task.name},
             "backbone": {"kind": trial.backbone.kind},
             "components": trial.components,
+            "method": trial.method,
         }
         cost = next((self._costs[group] for group in _groups(config) if group in self._costs), None)
-        return None if cost is None else cost * trial.training.steps
+        return None if cost is None else cost * (1 if trial.method == "compiled" else trial.training.steps)
 
 
 def _groups(config: dict[str, Any]) -> list[Group]:
     """The groups of a configuration, the finest first."""
-    finest = (config["task"]["name"], config["backbone"]["kind"], config["components"])
-    return [finest[:length] for length in (3, 2, 1)]
+    finest = (config.get("method", "learned"), config["task"]["name"], config["backbone"]["kind"], config["components"])
+    return [finest[:length] for length in (4, 3, 2)]
 
 
 def effort(trial: TrialConfig) -> float:
@@ -50,6 +52,8 @@ def effort(trial: TrialConfig) -> float:
     Products with the width's square count where there are any; a sparse backbone has none.  A small layer takes as long
     as its many small operations do.
     """
+    if trial.method == "compiled":
+        return COMPILING + 10.0 * trial.width**3
     recipe, plan, n = trial.recipe, trial.training, trial.task.positions
     copies = trial.heads if recipe.values == "full" else 1
     products = (

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from fut.backbones import BACKBONES
-from fut.config import TrialConfig
+from fut.config import UNTRAINED, TrialConfig
 from fut.digest import digest
+from fut.theory import sufficient_width
 from pipeline.faults import REFUSED, Fault, Steps, entries, from_validation, join, nearest, rounded, show, unknown
-from pipeline.limits import MOST_TRIALS, WITH_PARTS, excess
+from pipeline.limits import MOST_CONDITIONS, MOST_TRIALS, WITH_PARTS, excess
 from pipeline.sources import Source, Sourced
 from pipeline.study import Study
 from pipeline.widths import KEY, Multiple, multiples, sufficient_multiple, too_wide_for_tables
@@ -37,7 +38,7 @@ class Cell:
     id: str
     first: TrialConfig
     seeds: tuple[int, ...]
-    learning_rates: tuple[float, ...]
+    learning_rates: tuple[float | None, ...]  # (None,) where nothing is trained
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -71,7 +72,8 @@ def cell_id(config: TrialConfig) -> str:
 
     A setting that makes no difference (the gain of an MLP that is off) makes no other cell.
     """
-    return digest({**cell_config(config), "backbone": config.recipe.model_dump(mode="json", exclude={"seed"})})
+    backbone = config.recipe.model_dump(mode="json", exclude={"seed", "source"})  # a source is named by its seed too
+    return digest({**cell_config(config), "backbone": backbone})
 
 
 def expand(name: str, study: Study) -> list[Cell]:
@@ -82,7 +84,7 @@ def expand(name: str, study: Study) -> list[Cell]:
     """
     path = join("studies", name)
     cells: dict[str, Cell] = {}
-    checks = _Checks([], set())
+    checks = _Checks([], set(), {})
     base = Sourced(
         {key: value for key, value in study.base.items() if checks.base_key(join(path, "base", key), key)},
         join(path, "base"),
@@ -97,7 +99,10 @@ def expand(name: str, study: Study) -> list[Cell]:
                 cell = _cell(name, study, point, own)
                 if cell is not None:
                     cells.setdefault(cell.id, cell)
+                    if "method" not in point.values and (twin := _compiled(cell)):
+                        cells.setdefault(twin.id, twin)
     faults = checks.faults
+    faults += _sources_missing(cells, checks.sources)
     metrics = {cell.first.task.metric for cell in cells.values()}
     if study.criterion is not None and len(metrics) > 1:
         faults.append(
@@ -118,6 +123,7 @@ class _Checks(NamedTuple):
 
     faults: list[Fault]
     excused: set[Steps]
+    sources: dict[str, str]  # of cells with a pretrained backbone: where the source was written, by the cell
 
     def base_key(self, path: str, key: str) -> bool:
         """Whether a key of `base` names a field of a cell."""
@@ -269,4 +275,42 @@ def _cell(name: str, study: Study, point: Sourced, checks: _Checks) -> Cell | No
     if first is not None and (text := too_wide_for_tables(first)):
         faults.append(Fault(point.where(("layers",)), text))
     checks.faults.extend(faults)
-    return Cell(cell_id(first), first, tuple(study.seeds), tuple(rates)) if first and rates and not faults else None
+    if first is None or not rates or faults:
+        return None
+    cell = Cell(cell_id(first), first, tuple(study.seeds), (None,) if first.method == "compiled" else tuple(rates))
+    if first.source is not None:
+        checks.sources[cell.id] = point.where(("source",))
+    return cell
+
+
+def _compiled(cell: Cell) -> Cell | None:
+    """The compiled twin of a learned cell that starts at random; None where the theory has no program to offer.
+
+    Nor has a machine where the conditions on it are too many to solve, which a small one can well be trained in.
+    """
+    recipe = cell.first.recipe
+    if cell.first.start == "compiled" or not cell.first.compilable:
+        return None
+    if sufficient_width(recipe.heads, recipe.layers, recipe.qk_dim, cell.first.task.out_dim) > MOST_CONDITIONS:
+        return None
+    shared = {name: getattr(cell.first, name) for name in FIELDS if name not in UNTRAINED}
+    first = TrialConfig(**{**shared, "method": "compiled", "seed": cell.first.seed})
+    return Cell(cell_id(first), first, cell.seeds, (None,))
+
+
+def _sources_missing(cells: dict[str, Cell], places: dict[str, str]) -> list[Fault]:
+    """Sources of pretrained backbones that are no trials of the study, which would never have run."""
+    faults = []
+    for name, place in places.items():
+        source = cells[name].first.source_trial
+        assert source is not None
+        there = cells.get(cell_id(source))
+        if there is None or source.learning_rate not in there.learning_rates:
+            faults.append(
+                Fault(
+                    place,
+                    f"the study has no such trial: add a cell with task {source.task.name}, backbone {{kind: trained}} "
+                    f"and the same shape, components and training, at learning rate {source.learning_rate:g}",
+                )
+            )
+    return faults

@@ -10,13 +10,15 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from fut.backbones import BACKBONES
-from fut.config import Training, TrialConfig
+from fut.config import Source, TrialConfig
 from fut.tasks import TASKS
+from fut.training_plan import Training
 from pipeline.faults import REFUSED, Fault, show
 from pipeline.sources import Sourced
 
-WITH_PARTS = ("task", "backbone", "training")  # the fields of a cell that hold fields of their own
+WITH_PARTS = ("task", "backbone", "training", "source")  # the fields of a cell that hold fields of their own
 MOST_TRIALS = 100_000  # of a study
+MOST_CONDITIONS = 20_000  # that a cell is compiled for unasked: 16 GB of memory at the sufficient width
 LARGEST_INT64 = 2**63 - 1
 LARGEST = 1_000_000_000  # of a whole number for which nothing else is said
 LARGEST_OF = {
@@ -33,7 +35,7 @@ LARGEST_OF = {
 
 def _fields(kind: type) -> set[str]:
     """The fields of a cell, and of its parts, that hold a number of a kind."""
-    models: list[type[BaseModel]] = [TrialConfig, Training, *TASKS.values(), *BACKBONES.values()]
+    models: list[type[BaseModel]] = [TrialConfig, Source, Training, *TASKS.values(), *BACKBONES.values()]
     return {
         name
         for model in models
@@ -52,16 +54,15 @@ def largest(name: str) -> int:
 
 def excess(point: Sourced) -> list[Fault]:
     """The faults of the numbers of a cell that are too large, or not finite; they are marked as refused."""
-    parts = [(name, part) for name in WITH_PARTS if isinstance(part := point.values.get(name), dict)]
-    faults = _excess(point, point.values, ())
-    for name, part in parts:
-        faults += _excess(point, part, (name,))
-    return faults
+    return _excess(point, point.values, ())
 
 
 def _excess(point: Sourced, values: dict[str, Any], steps: tuple[str, ...]) -> list[Fault]:
     faults: list[Fault] = []
     for name, value in values.items():
+        if isinstance(value, dict):
+            faults += _excess(point, value, (*steps, name))
+            continue
         if name in WHOLE and type(value) is int and value > largest(name):
             text = f"must be at most {largest(name):,}, got {show(value)}"
         elif name in REAL and isinstance(value, float) and not math.isfinite(value):

@@ -178,7 +178,7 @@ class Progress(Callback):
             value = f"{statistics.mean(values):.4g}" if values else "unknown"
             seeds = f"{len(values)} seed" if len(values) == 1 else f"{len(values)} seeds"
             lost = f", {len(found) - len(values)} diverged" if len(values) < len(found) else ""
-            rates = f", learning rate {rate:g}" if len(cell.learning_rates) > 1 else ""
+            rates = f", learning rate {rate:g}" if rate is not None and len(cell.learning_rates) > 1 else ""
             texts.append(f"{name.removeprefix('test_')} {value} ({seeds}{lost}{rates})")
         return "; ".join(texts)
 
@@ -190,4 +190,7 @@ def describe(cell: Cell) -> str:
     name = f"{config.task.name} {symbol}={getattr(config.task, field)}" if field else config.task.name
     trains = "" if config.trainable in ("program", "all") else f", only the {config.trainable} trains"
     shape = f"H{config.heads} L{config.layers} m{config.width}"
-    return f"{name}, {config.backbone.kind}, {config.components}, {shape}{trains}"
+    kind = f"pretrained on {config.source.task.name}" if config.source else config.backbone.kind
+    compiled = ", compiled" if config.method == "compiled" else ""
+    warm = f", from compiled with noise {config.init_noise:g}" if config.init == "compiled" else ""
+    return f"{name}, {kind}, {config.components}, {shape}{trains}{compiled}{warm}"

@@ -23,7 +23,7 @@ from pipeline.lock import only_sweep
 from pipeline.params import Params, refuse
 from pipeline.progress import Progress
 from pipeline.reaper import reaper
-from pipeline.store import StoreError
+from pipeline.store import Store, StoreError
 from pipeline.tracking import Tracking, decide_mode
 from pipeline.worker import OUT_OF_MEMORY, Job, forget_stalls, trainable
 from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
@@ -91,12 +91,16 @@ def _sweep(workspace: Workspace, study: str, console: Console, listen: Callable[
 def _run_trials(
     workspace: Workspace, study: str, trials: list[TrialConfig], progress: Progress, listen: Callable[[], None]
 ) -> None:
-    """Run trials with Ray Tune, on a cluster of our own unless params name one."""
-    params = workspace.params
+    """Run trials with Ray Tune, on a cluster of our own unless params name one.
+
+    Those with a pretrained backbone come after the others, among which their sources are, and only as far as these
+    have left a record.
+    """
+    params, store = workspace.params, workspace.store
     tracking = Tracking(params.wandb.project, decide_mode(params.wandb.mode), workspace.root)
     job = Job(
         study,
-        workspace.store.path,
+        store.path,
         workspace.datasets,
         workspace.backbones,
         params.cpus_per_trial,
@@ -125,30 +129,43 @@ def _run_trials(
             )
             listen()  # Ray takes SIGTERM for itself
             name_processes()
-            tune.Tuner(
-                tune.with_resources(
-                    tune.with_parameters(
-                        trainable, trials=[(trial.id, trial.canonical()) for trial in trials], job=job
+            for wave in (_without_source, _with_source):
+                numbers = [number for number, trial in enumerate(trials) if wave(trial, store)]
+                if not numbers:
+                    continue
+                tune.Tuner(
+                    tune.with_resources(
+                        tune.with_parameters(
+                            trainable, trials=[(trial.id, trial.canonical()) for trial in trials], job=job
+                        ),
+                        {"cpu": params.cpus_per_trial, "gpu": params.gpus_per_trial},
                     ),
-                    {"cpu": params.cpus_per_trial, "gpu": params.gpus_per_trial},
-                ),
-                param_space={"trial": tune.grid_search(list(range(len(trials))))},
-                tune_config=tune.TuneConfig(
-                    reuse_actors=True,  # a worker's start and imports cost as much as a short trial
-                    trial_name_creator=name,
-                    trial_dirname_creator=name,
-                ),
-                run_config=tune.RunConfig(
-                    name=study,
-                    storage_path=scratch,
-                    verbose=0,
-                    callbacks=[progress],
-                    failure_config=tune.FailureConfig(max_failures=1),  # of a worker; a trial that raises tells it
-                ),
-            ).fit()
+                    param_space={"trial": tune.grid_search(numbers)},
+                    tune_config=tune.TuneConfig(
+                        reuse_actors=True,  # a worker's start and imports cost as much as a short trial
+                        trial_name_creator=name,
+                        trial_dirname_creator=name,
+                    ),
+                    run_config=tune.RunConfig(
+                        name=study,
+                        storage_path=scratch,
+                        verbose=0,
+                        callbacks=[progress],
+                        failure_config=tune.FailureConfig(max_failures=1),  # of a worker; a trial that raises tells it
+                    ),
+                ).fit()
         finally:
             ray.shutdown()
             listen()  # and again
+
+
+def _without_source(trial: TrialConfig, store: Store) -> bool:
+    return trial.source_trial is None
+
+
+def _with_source(trial: TrialConfig, store: Store) -> bool:
+    """Whether a trial has a source, and its source a record."""
+    return trial.source_trial is not None and store.has(trial.source_trial.id)
 
 
 def usable_cpus() -> int:
@@ -178,7 +195,17 @@ def _close(workspace: Workspace, study: str, cells: list[Cell], stopped: str, co
         failures, done = store.failures(), {trial for trial in trials if store.has(trial)}
     except StoreError as error:  # it has vanished
         failures, done, stopped = {}, set(), stopped or str(error)
-    missing = [{"trial": trial, "reason": _reason(trial, failures, stopped)} for trial in trials if trial not in done]
+    lacking = {
+        trial.id: trial.source_trial.id
+        for cell in cells
+        for trial in cell.trials
+        if trial.source_trial is not None and trial.source_trial.id not in done
+    }
+    missing = [
+        {"trial": trial, "reason": _reason(trial, failures, stopped, lacking.get(trial))}
+        for trial in trials
+        if trial not in done
+    ]
     expected = len(trials)
     content = {
         "study": study,
@@ -208,7 +235,9 @@ def _close(workspace: Workspace, study: str, cells: list[Cell], stopped: str, co
     return True
 
 
-def _reason(trial: str, failures: Mapping[str, dict[str, Any]], stopped: str) -> str:
+def _reason(trial: str, failures: Mapping[str, dict[str, Any]], stopped: str, lacking: str | None) -> str:
+    if lacking:
+        return f"not run: its source, trial {lacking[:12]}, has no record"
     if trial in failures:
         failure = failures[trial]
         return f"{failure['error']}: {failure['message']} (run it alone: python -m pipeline.trial {trial[:12]})"

@@ -22,7 +22,7 @@ from pipeline.workspace import PARAMS, ParamsOption, Workspace, WorkspaceOption
 
 SHOWN = 10  # trials that are named one by one
 METRICS = {"accuracy": "test_accuracy", "nmse": "nmse"}  # what is reported, by the metric of the task
-_CONFIGURED = ("trainable", "components", "heads", "layers", "width", "learning_rate", "seed")
+_CONFIGURED = ("method", "trainable", "components", "heads", "layers", "width", "seed")
 _TASK = ("hops", "alphabet", "length", "min_length", "max_length", "target_dim", "target_qk_dim", "target_qk_gain")
 _RECIPE = ("control", "distribution", "layout", "values", "qk_dim", "tied", "qk_gain", "value_gain", "mlp_gain")
 _TRAINING = ("batch_size", "steps_per_epoch", "warmup_steps", "weight_decay", "solved_at")
@@ -75,6 +75,7 @@ def trial_row(record: Record, cell: StudyCell) -> dict[str, Any]:
     config, recipe, result = record["config"], record["recipe"], record["result"]
     digests, environment, references = record["digests"], record["environment"], record["references"]
     task = TASKS[config["task"]["name"]].model_validate(config["task"])
+    source, plan = config["source"], config.get("training", {})  # no plan where nothing was trained
     switches = config["components"].split("+")
     backbone = {  # a gain of an MLP that is off makes no other curve
         name: value for name, value in config["backbone"].items() if name != "mlp_gain" or "mlp" in switches
@@ -91,14 +92,18 @@ def trial_row(record: Record, cell: StudyCell) -> dict[str, Any]:
         "out_dim": task.out_dim,
         "task_parameters": canonical_json(config["task"]),
         **{name: config["task"].get(name) for name in _TASK},
-        "method": "learned",
         "backbone": recipe["kind"],
+        "source_task": source["task"]["name"] if source else None,
+        "source": canonical_json(source) if source else None,
         "leaf_dim": recipe["out_dim"],
         **{name: recipe[name] for name in _RECIPE},
         **{name: config[name] for name in _CONFIGURED},
         **{name: name in switches for name in ("residual", "layernorm", "mlp")},
-        "training_steps": config["training"]["steps"],
-        **{name: config["training"][name] for name in _TRAINING},
+        "init": config.get("init"),
+        "init_noise": config["init_noise"] if config.get("init") == "compiled" else None,
+        "learning_rate": config.get("learning_rate"),
+        "training_steps": plan.get("steps"),
+        **{name: plan.get(name) for name in _TRAINING},
         **_sufficient_widths(record, task.out_dim),
         "criterion_metric": METRICS[task.metric],
         "criterion_value": cell.criterion_value,
@@ -107,6 +112,7 @@ def trial_row(record: Record, cell: StudyCell) -> dict[str, Any]:
         **result,
         "dataset_id": digests["dataset_id"],
         "backbone_id": digests["backbone_id"],
+        "source_trial": recipe["source"],
         **{f"{name}_digest": digests.get(name) for name in ("data", "backbone", "code", "program")},
         **{f"{name}_version": environment[name] for name in _VERSIONS},
         **{name: environment[name] for name in _ENVIRONMENT},
@@ -207,7 +213,8 @@ def metrics(trials: pd.DataFrame, cells: pd.DataFrame, failures: pd.DataFrame) -
             "share_meeting_criterion": round(float(group["meets_criterion"].mean()), 4),
         }
         tasks = group["task"] + ["" if pd.isna(hops) else str(hops) for hops in group["hops"]]
-        for keys, part in group.groupby([group["criterion_metric"], tasks, group["backbone"]]):
+        kinds = group["backbone"] + group["method"].map({"learned": "", "compiled": "_compiled"})
+        for keys, part in group.groupby([group["criterion_metric"], tasks, kinds]):
             best, worst = part["mean"].max(), part["mean"].min()
             if keys[0] == "nmse":
                 best, worst = worst, best

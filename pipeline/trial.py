@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from fut.backbones.pretrained import SourceMissing
 from fut.config import TrialConfig
 from fut.training import Epoch
 from fut.trial import run_trial
@@ -99,15 +100,19 @@ def main(
         )
 
     target = program or Path(f"trial-{config.id[:12]}.safetensors")
-    record: dict[str, Any] = run_trial(
-        config,
-        opened.datasets,
-        opened.backbones,
-        target.absolute(),
-        opened.params.cpus_per_trial,
-        opened.params.gpus_per_trial,
-        say,
-    )
+    try:
+        record: dict[str, Any] = run_trial(
+            config,
+            opened.datasets,
+            opened.backbones,
+            target.absolute(),
+            opened.params.cpus_per_trial,
+            opened.params.gpus_per_trial,
+            say,
+            opened.store.program_path,
+        )
+    except SourceMissing as error:
+        refuse(str(error))
     print(json.dumps(record, indent=1))
 
 

@@ -98,7 +98,9 @@ def _run(config: TrialConfig, job: Job) -> Told:
                 logged.log_epoch(row)
 
             program = Path(scratch) / "program.safetensors"
-            record = run_trial(config, job.datasets, job.backbones, program, job.threads, job.gpus, epoch_done)
+            record = run_trial(
+                config, job.datasets, job.backbones, program, job.threads, job.gpus, epoch_done, store.program_path
+            )
             save_arrays(store.program_path(config.id), *load_arrays(program))  # nothing where the store has vanished
             store.write(record)  # first: W&B may take its time
             logged.summarise(record)

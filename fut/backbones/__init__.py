@@ -7,6 +7,7 @@ from pydantic import Field
 from fut.backbones.base import Backbone, BackboneConfig, Recipe
 from fut.backbones.base import Shape as Shape
 from fut.backbones.control import Control
+from fut.backbones.pretrained import Pretrained
 from fut.backbones.random import Random
 from fut.backbones.sparse import Sparse
 from fut.backbones.trained import Trained
@@ -16,8 +17,9 @@ BACKBONES: dict[str, type[BackboneConfig]] = {
     "random": Random,
     "control": Control,
     "trained": Trained,
+    "pretrained": Pretrained,
 }
-AnyBackbone = Annotated[Sparse | Random | Control | Trained, Field(discriminator="kind")]
+AnyBackbone = Annotated[Sparse | Random | Control | Trained | Pretrained, Field(discriminator="kind")]
 
 
 def build(recipe: Recipe) -> Backbone:

@@ -74,6 +74,8 @@ class Recipe(BaseModel):
     qk_gain: float | None = None
     value_gain: float | None = None
     control: str | None = None
+    # pretrained only
+    source: str | None = None  # the trial whose trained weights these are
 
     @property
     def id(self) -> str:

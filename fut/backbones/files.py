@@ -1,10 +1,12 @@
 """Backbones on disk: one safetensors file and one card per recipe, named by the recipe's id."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from fut.backbones import build
 from fut.backbones.base import Backbone, Recipe
+from fut.backbones.pretrained import SourceMissing, read
 from fut.files import SUFFIX, CorruptFile, load_arrays, save_arrays, set_aside
 
 
@@ -42,11 +44,25 @@ def load(recipe: Recipe, folder: Path) -> Backbone:
     return Backbone(recipe, arrays)
 
 
-def ensure_backbone(recipe: Recipe, folder: Path) -> Backbone:
+def ensure_backbone(recipe: Recipe, folder: Path, programs: Callable[[str], Path] | None = None) -> Backbone:
     """The backbone of a recipe: read where it has been saved, else built and saved.
 
     A corrupt file is named in a warning, set aside, and made again.
+
+    Args:
+        recipe: what is wanted.
+        folder: of the backbones.
+        programs: where the program of a finished trial lies, by the trial's id; pretrained backbones are read there.
+
+    Raises:
+        SourceMissing: a pretrained backbone's source has left no program there.
     """
+    if recipe.source is not None:
+        if programs is None:
+            raise SourceMissing(
+                f"the weights of trial {recipe.source[:12]} are wanted, and there is no store of programs"
+            )
+        return read(recipe, programs(recipe.source))
     try:
         return load(recipe, folder)
     except FileNotFoundError:

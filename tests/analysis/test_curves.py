@@ -159,8 +159,11 @@ def test_cells_with_null_keys_are_kept_and_studies_stay_apart(trials) -> None:
 
 
 def test_learned_and_compiled_results_of_one_cell_are_two_rows(trials) -> None:
-    frame = curves(trials(*seeds([0.9, 0.9]), *seeds([1.0, 1.0], method="compiled", trial="")))
+    """A compiled one has no learning rate: nothing was trained."""
+    frame = curves(trials(*seeds([0.9, 0.9]), *seeds([1.0, 1.0], method="compiled", learning_rate=None)))
     assert frame["method"].tolist() == ["compiled", "learned"] and frame["mean"].tolist() == [1.0, 0.9]
+    assert frame["learning_rate"].isna().tolist() == [True, False] and frame["learning_rates"].tolist() == ["", "0.01"]
+    assert frame["n"].tolist() == [2, 2] and frame["seeds"].tolist() == ["0 1", "0 1"]
 
 
 def test_trials_that_cannot_be_of_one_cell_are_refused(trials) -> None:

@@ -98,6 +98,15 @@ def test_simulate_is_told_in_units_of_the_sufficient_width(trials) -> None:
     assert best(frame)["random"].tolist() == ["0.01 (m = 8)", "0.001 (m = 24)", "0.2 (m = 48)"]
 
 
+def test_compiled_programs_are_counted_beside_learned_ones(trials) -> None:
+    compiled = {"method": "compiled", "learning_rate": None, "init": None, "test_accuracy": 1.0, "val_accuracy": 1.0}
+    frame = curves(trials({"init": "random"}, {**compiled, "cell": "c1"}))
+    assert sentences(frame)[0] == (
+        "Cells that meet the criterion (mean accuracy at least 99 %): random, compiled, 1 of 1, random 0 of 1."
+    )
+    assert best(frame)["random"].tolist() == ["100.0 %", "80.0 %"]
+
+
 def test_a_cell_without_a_result_is_said_to_have_none(trials) -> None:
     lost = {"test_accuracy": None, "val_accuracy": None, "stop_reason": "diverged"}
     frame = curves(trials(lost))

@@ -32,10 +32,25 @@ def test_a_series_is_named_by_what_is_unusual(described) -> None:
         "random",
         "random",
         "random, qk_gain 2",
-        "random, only E trained",
+        "random, only E",
         "random, tied",
         "sparse",
     ]
+
+
+def test_a_program_is_named_by_where_it_comes_from_and_by_nothing_that_follows(described) -> None:
+    """A compiled program has no training plan, which would else set it apart from the learned one."""
+    untrained = {"method": "compiled", "learning_rate": None, "training_steps": None, "batch_size": None}
+    trained = {"training_steps": 100, "batch_size": 8, "init": "random"}
+    warm = {**trained, "init": "compiled"}
+    cells = described(trained, untrained, {**warm, "init_noise": 0.0}, {**warm, "init_noise": 0.1})
+    assert cells["series"].tolist() == [
+        "random, learned",
+        "random, compiled",
+        "random, learned from compiled, noise 0",
+        "random, learned from compiled, noise 0.1",
+    ]
+    assert set(described(trained, {**trained, "width": 32})["series"]) == {"random"}
 
 
 def test_without_a_usual_value_every_value_is_named(described) -> None:

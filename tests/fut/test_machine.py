@@ -14,7 +14,6 @@ from fut.backbones import Backbone, Random, Shape, build
 from fut.backbones.files import save as save_backbone
 from fut.command import app
 from fut.compiler import CompileError, compile_program, draw_target
-from fut.config import Training
 from fut.digest import array_digest
 from fut.files import card_path
 from fut.machine import (
@@ -32,6 +31,7 @@ from fut.tasks.dyck import Dyck
 from fut.tasks.khop import Khop
 from fut.tasks.simulate import Simulate
 from fut.theory import sufficient_width
+from fut.training_plan import Training
 from fut.transformer import Transformer
 
 DYCK = Dyck(min_length=12, max_length=14, train_size=50, val_size=20, test_size=20)

@@ -175,7 +175,7 @@ def test_learning_rates_follow_the_kind_of_backbone() -> None:
 def test_widths_may_be_multiples_of_the_sufficient_width(trainable: str) -> None:
     base = {"backbone": {"kind": "random", "values": "full"}, "trainable": trainable, "task": {"name": "simulate"}}
     found = cells(
-        base=base,
+        base={**base, "method": "learned"},
         grid={
             "heads, layers": [[2, 2], [1, 1]],
             "task.target_dim": [2, 3],
@@ -205,7 +205,88 @@ def test_sufficient_widths_of_a_tied_residual_backbone_are_its_own() -> None:
 def test_widths_may_mix_whole_numbers_and_multiples() -> None:
     base = {"backbone": {"kind": "random", "values": "full"}, "task": {"name": "simulate"}, "heads": 1, "layers": 1}
     found = cells(base=base, grid={"width": [3, {"times_sufficient": 1}, {"times_sufficient": [2, 3]}]})
-    assert [cell.first.width for cell in found] == [3, 4, 8, 12]
+    assert [cell.first.width for cell in found if cell.first.method == "learned"] == [3, 4, 8, 12]
+
+
+SIMULATE = {"task": {"name": "simulate"}, "backbone": {"kind": "random"}, "heads": 1, "layers": 1, "width": 8}
+
+
+def test_a_cell_of_simulate_has_its_compiled_result_beside_the_learned_one() -> None:
+    learned, compiled = cells(base=SIMULATE, learning_rate=[0.1, 0.2], seeds=[3, 4])
+    assert len(learned.trials) == 4 and [trial.seed for trial in compiled.trials] == [3, 4]
+    assert {trial.method for trial in compiled.trials} == {"compiled"}
+    shared = ["task", "backbone", "heads", "layers", "width", "trainable", "components"]
+    assert all(getattr(learned.first, name) == getattr(compiled.first, name) for name in shared)
+    assert learned.first.recipe == compiled.first.recipe  # the same machine
+    assert {cell_id(trial) for trial in compiled.trials} == {compiled.id} != {learned.id}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"components": "residual"},  # the target has none
+        {"trainable": "unembedding"},
+        {"backbone": {"kind": "trained"}},
+        {"backbone": {"kind": "random", "qk_dim": 1}},  # below the target's
+        {"init": "compiled"},
+        {"method": "learned"},
+        {"method": "compiled"},
+        {"task": {"name": "khop"}},
+    ],
+)
+def test_a_cell_that_cannot_be_compiled_or_says_its_method_stands_alone(fields: dict[str, Any]) -> None:
+    (cell,) = cells(base={**SIMULATE, **fields})
+    assert cell.first.method == fields.get("method", "learned")
+
+
+def test_what_is_too_large_to_compile_is_learned_only() -> None:
+    """H = 2, d = 2: N = 4 (2 + 4 + … + 2^L) + 2 · 2^L, which is 20,472 at L = 11 and 10,232 at L = 10."""
+    assert [len(cells(base={**SIMULATE, "heads": 2, "layers": layers})) for layers in (10, 11)] == [2, 1]
+
+
+def test_compiled_cells_that_differ_in_training_only_are_one() -> None:
+    found = cells(base=SIMULATE, grid={"training.steps": [100, 200]})
+    assert [cell.first.method for cell in found] == ["learned", "compiled", "learned"]
+
+
+PRETRAINED = {"backbone": {"kind": "pretrained"}, "source": {"task": {"name": "dyck"}, "learning_rate": 0.001}}
+REPROGRAMMED = {"task": TASK, "heads": 1, "layers": 1, "width": 8}
+
+
+def test_a_pretrained_backbones_source_is_a_trial_of_the_study() -> None:
+    source = {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}}
+    found = cells(base=REPROGRAMMED, grid=[source, PRETRAINED], seeds=[0, 1])
+    trained, pretrained = ([trial for trial in cell.trials] for cell in found)
+    assert [trial.source_trial for trial in pretrained] == trained
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"task": {"name": "khop", "hops": 2}, "backbone": {"kind": "trained"}},
+        {"task": {"name": "dyck"}, "backbone": {"kind": "random"}},
+        {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}, "width": 16},
+        {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}, "components": "residual"},
+        {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}, "training": {"steps": 100}},
+    ],
+)
+def test_a_source_that_never_runs_is_refused_where_it_is_written(source: dict[str, Any]) -> None:
+    (fault,) = faults(base=REPROGRAMMED, grid=[source, PRETRAINED])
+    assert fault.startswith(
+        "studies.s.grid[1].source: the study has no such trial: add a cell with task dyck, backbone"
+    )
+
+
+def test_a_source_at_another_learning_rate_is_refused() -> None:
+    source = {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}}
+    (fault,) = faults(base=REPROGRAMMED, grid=[source, PRETRAINED], learning_rate=0.01)
+    assert fault.endswith("at learning rate 0.001")
+
+
+def test_the_cell_of_a_pretrained_backbone_does_not_hang_on_its_seeds() -> None:
+    source = {"task": {"name": "dyck"}, "backbone": {"kind": "trained"}}
+    one, other = (cells(base=REPROGRAMMED, grid=[source, PRETRAINED], seeds=seeds)[1].id for seeds in ([0, 1], [5]))
+    assert one == other
 
 
 def test_all_faults_come_at_once_each_at_its_own_path() -> None:

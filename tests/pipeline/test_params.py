@@ -67,7 +67,7 @@ def test_a_good_file_is_read_with_its_defaults(tmp_path: Path) -> None:
     assert params.studies["s"].seeds == [0, 1]
     # frozen backbones learn at 1e-2, trained ones at 1e-3
     rates = params.studies["s"].learning_rate
-    assert rates == {"sparse": [0.01], "random": [0.01], "control": [0.01], "trained": [0.001]}
+    assert rates == {"sparse": [0.01], "random": [0.01], "control": [0.01], "trained": [0.001], "pretrained": [0.01]}
 
 
 def test_learning_rates_may_be_a_number_a_list_or_either_by_kind(tmp_path: Path) -> None:

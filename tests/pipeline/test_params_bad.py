@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from fut.backbones import BACKBONES
-from fut.config import Training, TrialConfig
+from fut.config import Source, TrialConfig
 from fut.tasks import TASKS
+from fut.training_plan import Training
 from pipeline import yamlfile
 from pipeline.params import Params, ParamsError, Wandb, load_params
 from pipeline.study import Study
@@ -35,6 +36,7 @@ MODELS: dict[str, type[BaseModel]] = {  # by the name of the files that are abou
     "study": Study,
     "cell": TrialConfig,
     "training": Training,
+    "source": Source,
     **{f"task_{name}": model for name, model in TASKS.items()},
     **{f"backbone_{kind}": model for kind, model in BACKBONES.items()},
 }

@@ -29,7 +29,7 @@ studies:
   tokens:
     about: every field of tasks over tokens
     seeds: [0, 1]
-    learning_rate: {sparse: &rates [0.01, 3e-2], random: *rates, control: 0.1, trained: 1e-3}
+    learning_rate: {sparse: &rates [0.01, 3e-2], random: *rates, control: 0.1, trained: 1e-3, pretrained: 0.02}
     criterion: 0.9
     base:
       components: residual+layernorm
@@ -50,6 +50,16 @@ studies:
         layers: 1
         width: 12
         training.steps: [20, 40]
+      - task: {name: dyck}
+        backbone: {kind: pretrained, qk_dim: null, mlp_gain: 1.0}
+        source:
+          task: {name: khop, hops: 1, alphabet: 5, length: 12}
+          backbone: {kind: trained, qk_dim: null, tied: false}
+          training: {<<: *training, steps: 20}
+          learning_rate: 1e-3
+        heads: 2
+        layers: 1
+        width: 12
   targets:
     seeds: [7]
     learning_rate: [0.1]
@@ -63,6 +73,8 @@ studies:
     changes:
       - {width: [8, {times_sufficient: [0.5, 1]}], trainable: embedding}
       - {backbone.tied: true, task.length: 4}
+      - {init: compiled, init_noise: [0, 0.5], method: learned}
+      - {method: compiled}
 """
 
 

@@ -53,6 +53,9 @@ def put(store: Store, trial: TrialConfig, edit: Edit = lambda trial, record: Non
             "train_seconds": 1.5,
             "trainable_parameters": 10,
             "frozen_parameters": 20,
+            "margin": None,
+            "condition_number": None,
+            "relative_error": None,
         },
         "epochs": [
             {
@@ -171,6 +174,7 @@ def test_a_record_as_a_row(filled: Workspace) -> None:
         "components": "attention",
         "residual": False,
         "method": "learned",
+        "init": "random",
         "criterion_metric": "test_accuracy",
         "criterion_value": 0.99,
         "training_steps": 100,
@@ -321,6 +325,36 @@ REAL = {
         "width": 8,
     },
 }
+
+
+def test_the_record_of_a_compiled_trial_says_what_the_compiler_found_and_leaves_training_out(tmp_path: Path) -> None:
+    config = TrialConfig(**REAL["simulate"], heads=2, layers=1, method="compiled", seed=0)
+    record = run_trial(config, tmp_path / "data", tmp_path / "backbones", tmp_path / "program.safetensors")
+    row = trial_row(record, StudyCell("real", "cell", 0.01, [config.id]))
+    frame = schema.to_frame(schema.to_table("trials", [row]))
+    assert frame.loc[0, ["method", "stop_reason", "steps", "epochs"]].tolist() == ["compiled", "compiled", 0, 0]
+    untrained = ["init", "init_noise", "learning_rate", "training_steps", "batch_size", "weight_decay", "solved_at"]
+    assert frame[untrained].isna().all(axis=None)
+    assert frame.loc[0, "nmse"] < 1e-12 and frame.loc[0, "relative_error"] < 1e-8  # at N_EU = 8
+    assert frame.loc[0, "margin"] > 0 and frame.loc[0, "condition_number"] >= 1
+
+
+def test_the_row_of_a_pretrained_backbone_names_its_source(tmp_path: Path) -> None:
+    real = REAL["dyck"]
+    config = TrialConfig(
+        **{**real, "backbone": {"kind": "pretrained"}, "components": "residual"},
+        source={"task": real["task"], "training": SHORT, "learning_rate": 0.001},
+        **{"heads": 2, "layers": 1, "training": SHORT, "learning_rate": 0.01, "seed": 0},
+    )
+    source, left = config.source_trial, tmp_path / "source.safetensors"
+    assert source is not None
+    run_trial(source, tmp_path / "data", tmp_path / "backbones", left)
+    program = tmp_path / "program.safetensors"
+    record = run_trial(config, tmp_path / "data", tmp_path / "backbones", program, programs=lambda trial: left)
+    row = trial_row(record, StudyCell("real", "cell", 0.99, [config.id]))
+    (found,) = schema.to_rows(schema.to_frame(schema.to_table("trials", [row])))
+    assert (found["backbone"], found["source_task"], found["source_trial"]) == ("pretrained", "dyck", source.id)
+    assert json.loads(found["source"])["learning_rate"] == 0.001
 
 
 @pytest.mark.parametrize("task", REAL)
