@@ -187,7 +187,7 @@ class TrainedTarget:
 
 
 def train_target(
-    task: Task, heads: int, layers: int, dim: int, training: Training, learning_rate: float, seed: int
+    task: AnyTask, heads: int, layers: int, dim: int, training: Training, learning_rate: float, seed: int
 ) -> TrainedTarget:
     """Train a target with residual connections and without LayerNorm, whose heads have `dim` / `heads` columns.
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from fut.backbones import BACKBONES
 from fut.config import Training, TrialConfig
 from fut.tasks import TASKS
-from pipeline.faults import REFUSED, Fault, show
+from pipeline.faults import REFUSED, Fault, Steps, show
 from pipeline.sources import Sourced
 
 WITH_PARTS = ("task", "backbone", "training")  # the fields of a cell that hold fields of their own
@@ -27,6 +27,7 @@ LARGEST_OF = {
     "min_length": 100_000,
     "max_length": 100_000,
     "seed": LARGEST_INT64,
+    "seeds": LARGEST_INT64,
     "data_seed": LARGEST_INT64,
 }
 
@@ -57,6 +58,22 @@ def excess(point: Sourced) -> list[Fault]:
     for name, part in parts:
         faults += _excess(point, part, (name,))
     return faults
+
+
+def too_large(model: BaseModel) -> list[tuple[Steps, str]]:
+    """The numbers of a model, and of the models in it, that are too large, or not finite, each with its place."""
+    found: list[tuple[Steps, str]] = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        parts = [(name, index) for index in range(len(value))] if isinstance(value, list) else [(name,)]
+        for place, part in zip(parts, value if isinstance(value, list) else [value], strict=True):
+            if isinstance(part, BaseModel):
+                found += [((*place, *steps), text) for steps, text in too_large(part)]
+            elif type(part) is int and part > largest(name):
+                found.append((place, f"must be at most {largest(name):,}, got {show(part)}"))
+            elif isinstance(part, float) and not math.isfinite(part):
+                found.append((place, f"must be a finite number, got {show(part)}"))
+    return found
 
 
 def _excess(point: Sourced, values: dict[str, Any], steps: tuple[str, ...]) -> list[Fault]:
