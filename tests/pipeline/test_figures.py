@@ -51,6 +51,7 @@ def tabled(tiny: Path) -> Callable[..., Workspace]:
         table = schema.to_table("curves", schema.to_rows(found.drop(columns="schema_version")))
         schema.write(table, workspace.tables)
         schema.write(schema.to_table("failures", []), workspace.tables)
+        schema.write(schema.to_table("transfer", []), workspace.tables)
         return workspace
 
     return make

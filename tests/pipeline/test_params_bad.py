@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from fut.backbones import BACKBONES
 from fut.config import Training, TrialConfig
 from fut.tasks import TASKS
+from fut.transfer import Transfer
 from pipeline import yamlfile
 from pipeline.params import Params, ParamsError, Wandb, load_params
 from pipeline.study import Study
@@ -34,6 +35,7 @@ MODELS: dict[str, type[BaseModel]] = {  # by the name of the files that are abou
     "wandb": Wandb,
     "study": Study,
     "cell": TrialConfig,
+    "transfer": Transfer,
     "training": Training,
     **{f"task_{name}": model for name, model in TASKS.items()},
     **{f"backbone_{kind}": model for kind, model in BACKBONES.items()},
