@@ -48,7 +48,7 @@ class Transfer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     tasks: list[SerializeAsAny[AnyTask]] = Field(
-        [Dyck(max_length=16, train_size=20_000, test_size=1_000), Khop(train_size=20_000, test_size=1_000)],
+        [Dyck(max_length=16, train_size=20_000, test_size=500), Khop(train_size=20_000, test_size=500)],
         description="tasks over tokens; a target is trained for each",
     )
     heads: int = Field(2, ge=2, le=8, description="heads H of targets and machines; identical heads need two")
