@@ -27,9 +27,7 @@ def transfer_figure(rows: pd.DataFrame) -> alt.TopLevelMixin:
     cells = rows.assign(
         task_label=labels.task_labels(rows),
         times=rows["width"] / rows["sufficient_width"],
-        series=[
-            f"{row.backbone}, {row.control}" if row.backbone == "control" else row.backbone for row in rows.itertuples()
-        ],
+        series=rows["backbone"].mask(rows["backbone"] == "control", "control, " + rows["control"]),
     )
     series = Series.of(cells["series"])
     axis = Axis("answers that are the target's", (0.0, 1.04), log=False)
