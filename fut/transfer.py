@@ -40,6 +40,7 @@ MACHINES: tuple[AnyBackbone, ...] = (
 
 Row = dict[str, Any]  # by the columns of the table `transfer`
 Say = Callable[[str], None]
+Problem = tuple[tuple[str | int, ...], str]  # its place, and what is wrong with its remedy
 
 
 class Transfer(BaseModel):
@@ -90,49 +91,42 @@ class Transfer(BaseModel):
             for seed in [None] if kind.kind == "sparse" else self.seeds:
                 yield seed, build(kind.recipe(self.shape(task, width), seed or 0))
 
-    def problems(self) -> list[tuple[tuple[str | int, ...], str]]:
+    def problems(self) -> list[Problem]:
         """What is impossible, each with its place and its remedy; [] if nothing."""
-        found: list[tuple[tuple[str | int, ...], str]] = []
+        count = len(self.tasks) * len(self.times_sufficient) * (1 + (len(MACHINES) - 1) * len(self.seeds))
+        if count > MOST_PROGRAMS:
+            text = f"comes to {count:,} programs, and at most {MOST_PROGRAMS:,} are compiled"
+            return [((), f"{text}; take fewer tasks, widths or seeds")]
+        found: list[Problem] = []
         for name, example in (("tasks", "[{name: khop}]"), ("seeds", "[0, 1, 2]"), ("times_sufficient", "[0.5, 1]")):
             values = getattr(self, name)
-            if not values:
-                found.append(((name,), f"is empty; write for example {example}"))
-            found += [((name, i), "is given twice; keep one") for i, value in enumerate(values) if value in values[:i]]
-        if self.target_dim % self.heads:
-            near = self.target_dim - self.target_dim % self.heads
-            found.append(
-                (
-                    ("target_dim",),
-                    f"heads {self.heads} do not divide it, got {self.target_dim}; write {near or self.heads}",
-                )
-            )
+            first = {value: index for index, value in reversed(list(enumerate(values)))}
+            found += [] if values else [((name,), f"is empty; write for example {example}")]
+            found += [((name, i), "is given twice; keep one") for i, value in enumerate(values) if first[value] < i]
+        divides = self.target_dim % self.heads == 0
+        if not divides:
+            near = max(self.heads, self.target_dim - self.target_dim % self.heads)
+            text = f"heads {self.heads} do not divide it, got {self.target_dim}; write {near}"
+            found.append((("target_dim",), text))
         for index, task in enumerate(self.tasks):
             place = ("tasks", index)
             if task.vocabulary is None:
-                found.append(
-                    (place, f"task {task.name} reads vectors, and targets here read tokens; take dyck or khop")
-                )
+                text = f"task {task.name} reads vectors, and targets here read tokens; take dyck or khop"
+                found.append((place, text))
             elif problems := task.problems():
                 found += [_placed(place, problem) for problem in problems]
-            elif self.target_dim % self.heads == 0:
+            elif divides:
                 found += self._width_problems(task)
-        count = len(self.tasks) * len(self.times_sufficient) * (1 + (len(MACHINES) - 1) * len(self.seeds))
-        if count > MOST_PROGRAMS:
-            text = (
-                f"comes to {count:,} programs, and at most {MOST_PROGRAMS:,} are compiled; take fewer seeds or widths"
-            )
-            found.append(((), text))
         return found
 
-    def _width_problems(self, task: Task) -> list[tuple[tuple[str | int, ...], str]]:
+    def _width_problems(self, task: Task) -> list[Problem]:
         enough, widths = self.sufficient_width(task), self.widths(task)
-        found: list[tuple[tuple[str | int, ...], str]] = []
+        found: list[Problem] = []
         for index, (times, width) in enumerate(zip(self.times_sufficient, widths, strict=True)):
             place, made = ("times_sufficient", index), f"makes width {width:,} of {task.name}'s N = {enough:,}"
             if width > WIDEST:
-                found.append(
-                    (place, f"{made}, and at most {WIDEST:,} can be compiled; take less of it, or a smaller shape")
-                )
+                text = f"{made}, and at most {WIDEST:,} can be compiled; take less of it, or a smaller shape"
+                found.append((place, text))
                 continue
             problems = [text for kind in MACHINES for text in kind.problems(self.shape(task, width))]
             found += [(place, f"{made}: {text.removeprefix('width: ')}") for text in dict.fromkeys(problems)]
@@ -280,7 +274,7 @@ def _agreements(rows: list[Row]) -> str:
     return ", ".join(f"{name} {_percent(total / names.count(name))}" for name, total in sums.items())
 
 
-def _placed(place: tuple[str | int, ...], problem: str) -> tuple[tuple[str | int, ...], str]:
+def _placed(place: tuple[str | int, ...], problem: str) -> Problem:
     """A task's problem, which starts with the names of its fields, at the place of the first of them."""
     names, _, text = problem.partition(": ")
     return ((*place, names), text) if names.isidentifier() else (place, problem)
