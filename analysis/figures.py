@@ -87,11 +87,11 @@ def figure(curves: pd.DataFrame, study: str, about: str = "") -> alt.TopLevelMix
         title=title,
         padding=16,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared", strokeDash="shared")),
-        config=_config(series),
+        config=looks(series),
     )
 
 
-def _config(series: Series) -> alt.Config:
+def looks(series: Series) -> alt.Config:
     """The looks of all panels; no label is ever cut."""
     columns = max(1, min(len(series.names), 150 // max(len(name) for name in series.names)))
     return alt.Config(

@@ -49,7 +49,7 @@ def describe(curves: pd.DataFrame) -> pd.DataFrame:
     backbone and the variant.
     """
     cells = curves.copy()
-    cells["task_label"] = _task_labels(cells)
+    cells["task_label"] = task_labels(cells)
     cells["components_label"] = [components_label(text) for text in cells["components"]]
     several = _several_shapes(cells)
     cells["shape_label"] = [shape_label(row) if several else "" for row in to_rows(cells)]
@@ -100,7 +100,7 @@ def kind_order(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def _task_labels(cells: pd.DataFrame) -> list[str]:
+def task_labels(cells: pd.DataFrame) -> list[str]:
     """The task, hops k of khop, and every other parameter that varies among its cells."""
     parsed = [json.loads(text) for text in cells["task_parameters"]]
     groups: dict[tuple[str, Any], list[dict[str, Any]]] = {}

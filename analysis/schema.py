@@ -245,15 +245,52 @@ FAILURES = pa.schema(
     ]
 )
 
+TRANSFER = pa.schema(
+    [
+        _VERSION,
+        _required("task", _TEXT, "", "name of the task that the target was trained for"),
+        _required("task_parameters", _TEXT, "JSON", "all parameters of the task, with sizes of splits and data seed"),
+        _required("backbone", _TEXT, "", "kind of the backbone compiled into: sparse, random or control"),
+        _optional("control", _TEXT, "", "control: what keeps it from being universal"),
+        _optional("layout", _TEXT, "", "sparse backbones: layout of the path tree"),
+        _optional("seed", _INT, "", "seed of the backbone; null: nothing is drawn. A task has one target"),
+        _required("heads", _INT, "heads", "heads H of a layer, shared by backbone and target"),
+        _required("layers", _INT, "layers", "layers L, shared by backbone and target"),
+        _required("target_dim", _INT, "dimensions", "embedding dimension d of the target"),
+        _required("qk_dim", _INT, "dimensions", "columns k of W_Q and W_K of one head, shared by both"),
+        _required("out_dim", _INT, "dimensions", "columns p of the unembedding: the task's answers"),
+        _required("residual", _FLAG, "", "whether residual connections are on, in both"),
+        _required("width", _INT, "dimensions", "embedding dimension m of the backbone"),
+        _required("sufficient_width", _INT, "dimensions", "N, the unembedding fixed; sufficient, not necessary"),
+        _required("target_accuracy", _REAL, "share", "accuracy of the target on test"),
+        _required("compiled_accuracy", _REAL, "share", "accuracy of the compiled program on test, in float64"),
+        _required("agreement", _REAL, "share", "share of test answers that are the target's, in float64"),
+        _required("constant_agreement", _REAL, "share", "agreement of the target's most frequent answer, always given"),
+        _required("margin", _REAL, "1", "universality margin: smallest singular value of the conditions; 0: dependent"),
+        _optional("condition_number", _REAL, "1", "largest singular value over the smallest; null: infinite"),
+        _required("relative_error", _REAL, "1", "error of the outputs on fresh inputs, over the target's outputs"),
+        _required("exact", _FLAG, "", "whether the outputs agree but for rounding: relative error at most 1e-8"),
+        _required("target_digest", _TEXT, "SHA-256", "digest of the target's weights"),
+        _required("backbone_digest", _TEXT, "SHA-256", "digest of the backbone's tensors"),
+    ]
+)
+
 TABLES: dict[str, pa.Schema] = {
     name: schema.with_metadata({"schema_version": str(SCHEMA_VERSION), "table": name})
-    for name, schema in {"trials": TRIALS, "epochs": EPOCHS, "curves": CURVES, "failures": FAILURES}.items()
+    for name, schema in {
+        "trials": TRIALS,
+        "epochs": EPOCHS,
+        "curves": CURVES,
+        "failures": FAILURES,
+        "transfer": TRANSFER,
+    }.items()
 }
 ABOUT = {
     "trials": "A row per study and trial: one training run. A trial that serves two studies has a row in each.",
     "epochs": "A row per trial and evaluation.",
     "curves": "A row per study and cell: the learning rate chosen on validation, and the test metric of that choice.",
     "failures": "A row per trial that failed, or that a study expects and the store does not hold.",
+    "transfer": "A row per task, width, kind of backbone and seed: a trained target, compiled into a frozen backbone.",
 }
 
 
@@ -326,7 +363,7 @@ def load(name: str, folder: str | os.PathLike[str] = FOLDER) -> pd.DataFrame:
     """A table of results as a typed pandas frame (types: `to_frame`).
 
     Args:
-        name: trials, epochs, curves or failures.
+        name: trials, epochs, curves, failures or transfer.
         folder: where the tables lie; by default, those of the current working directory.
 
     Raises:

@@ -68,9 +68,15 @@ def target_of(config: TrialConfig, tensors: Mapping[str, np.ndarray]) -> Target:
 
 def save_target(path: Path, target: Target, task: Task | None = None) -> None:
     """Write a target, and the task that it was trained for, as safetensors with a card beside it."""
-    arrays = {field.name: value for field in fields(target) if (value := getattr(target, field.name)) is not None}
-    residual = arrays.pop("residual")
-    save_arrays(path, arrays, {"residual": residual, "task": task.model_dump(mode="json") if task else None})
+    card = {"residual": target.residual, "task": task.model_dump(mode="json") if task else None}
+    save_arrays(path, arrays_of(target), card)
+
+
+def arrays_of(target: Target) -> dict[str, np.ndarray]:
+    """The arrays of a target, by name."""
+    return {
+        field.name: value for field in fields(target) if isinstance(value := getattr(target, field.name), np.ndarray)
+    }
 
 
 def load_target(path: Path) -> tuple[Target, Task | None]:
@@ -101,6 +107,17 @@ def load_backbone(path: Path) -> Backbone:
 
 def save_compiled(path: Path, program: Program, target: Target, task: Task | None, backbone: Backbone) -> None:
     """Write a compiled program in the names of `Transformer`, in float64."""
+    card = {
+        "backbone": backbone.digest,
+        "method": "compiled",
+        "residual": target.residual,
+        "task": task.model_dump(mode="json") if task else None,
+    }
+    save_arrays(path, _program_arrays(program, target), card)
+
+
+def _program_arrays(program: Program, target: Target) -> dict[str, np.ndarray]:
+    """A compiled program in the names of `Transformer`, in float64."""
     arrays = {"token_embedding": program.embedding, "unembedding": program.unembedding}
     if target.token_embedding is not None and target.position_embedding is not None:
         arrays |= {
@@ -110,13 +127,7 @@ def save_compiled(path: Path, program: Program, target: Target, task: Task | Non
                 ("position_embedding", target.position_embedding),
             )
         }
-    card = {
-        "backbone": backbone.digest,
-        "method": "compiled",
-        "residual": target.residual,
-        "task": task.model_dump(mode="json") if task else None,
-    }
-    save_arrays(path, arrays, card)
+    return arrays
 
 
 class Machine(NamedTuple):
@@ -128,6 +139,11 @@ class Machine(NamedTuple):
     token_embedding: np.ndarray  # [v, m]
     position_embedding: np.ndarray  # [n, m]
     unembedding: np.ndarray  # [m, p]
+
+    @classmethod
+    def of(cls, backbone: Backbone, task: Task, target: Target, program: Program) -> "Machine":
+        """Put the compiled program of a target over tokens into its backbone."""
+        return cls(backbone, task, target.residual, **_program_arrays(program, target))
 
     @classmethod
     def load(cls, backbone: Path, program: Path) -> "Machine":

@@ -7,30 +7,27 @@ embedding.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from fut.backbones import Random, Shape, Trained, build
+from fut.backbones import Random, Shape, build
 from fut.backbones.files import save as save_backbone
-from fut.compiler import Report, Target, compile_program
-from fut.config import TrialConfig
-from fut.machine import Machine, save_compiled, save_target, target_of
+from fut.compiler import Report, compile_program
+from fut.machine import Machine, save_compiled, save_target
 from fut.stack import stack_of
-from fut.tasks.base import Arrays
 from fut.tasks.dyck import Dyck
 from fut.tasks.khop import Khop
 from fut.theory import sufficient_width
-from fut.training import train
 from fut.training_plan import Training
-from fut.transformer import Transformer
+from fut.transfer import train_target
 
 HEADS, LAYERS, DIM = 2, 2, 16  # of targets and machine
 QK_DIM = DIM // HEADS
 TRAINING = Training(steps=1_000, batch_size=64)
 LEARNING_RATE = 3e-3
 TASKS = (Dyck(max_length=16, train_size=20_000, test_size=1_000), Khop(train_size=20_000, test_size=1_000))
-SEQUENCES = 100  # at a time: bounds the memory
 
 
 @dataclass(frozen=True)
@@ -63,38 +60,25 @@ def swap(folder: Path, seed: int = 0, say: Callable[[str], None] = lambda text: 
     say(f"one machine: random, H = {HEADS}, L = {LAYERS}, m = {width}, digest {machine.digest[:16]}… ({path})")
     found = []
     for task in TASKS:
-        config = TrialConfig(
-            task=task,
-            backbone=Trained(),
-            components="residual",
-            heads=HEADS,
-            layers=LAYERS,
-            width=DIM,
-            training=TRAINING,
-            learning_rate=LEARNING_RATE,
-            seed=seed,
-        )
         say(f"{task.name}: training a target of dimension {DIM}")
-        arrays = task.generate()
-        model = Transformer(config, build(config.recipe))
-        outcome = train(config, model, task.examples(arrays, HEADS, LAYERS, seed))
-        target = target_of(config, {name: tensor.numpy() for name, tensor in model.program().items()})
+        trained = train_target(task, HEADS, LAYERS, DIM, TRAINING, LEARNING_RATE, seed)
         spare = out_dim - task.out_dim  # answers that this task does not have
-        target = replace(target, unembedding=np.pad(target.unembedding, [(0, 0), (0, spare)]))
+        own = trained.target
+        target = replace(own, unembedding=np.pad(own.unembedding, [(0, 0), (0, spare)]))
         save_target(folder / f"{task.name}.target.safetensors", target, task)
         say(f"{task.name}: compiling it into the machine")
         program, report = compile_program(target, machine)
         program_path = folder / f"{task.name}.program.safetensors"
         save_compiled(program_path, program, target, task, machine)
         loaded = Machine.load(path, program_path)
-        double, single = _agreement(target, loaded, arrays)
+        answers, in_single = (trained.answers_of(compute) for compute in (loaded.outputs, partial(_single, loaded)))
         found.append(
             Swapped(
                 task.name,
-                outcome.test["accuracy"] or 0.0,
+                trained.accuracy,
                 report,
-                double,
-                single,
+                trained.agreement(answers),
+                trained.agreement(in_single),
                 loaded.backbone.digest,
                 path,
                 program_path,
@@ -103,17 +87,8 @@ def swap(folder: Path, seed: int = 0, say: Callable[[str], None] = lambda text: 
     return found
 
 
-def _agreement(target: Target, machine: Machine, arrays: Arrays) -> tuple[float, float]:
-    """Over the asked positions of the test split, with the machine in float64 and in float32."""
-    same, single, asked = 0, 0, 0
-    stack, classes = stack_of(machine.backbone), machine.task.out_dim
-    for start in range(0, len(arrays["test/inputs"]), SEQUENCES):
-        tokens = arrays["test/inputs"][start : start + SEQUENCES]
-        where = arrays["test/labels"][start : start + SEQUENCES] >= 0
-        wanted = target(tokens)[where][:, :classes].argmax(-1)
-        same += int((machine.outputs(tokens)[where][:, :classes].argmax(-1) == wanted).sum())
-        states = machine.token_embedding[tokens] + machine.position_embedding[: tokens.shape[1]]
-        outputs = stack.run(states.astype(np.float32), machine.residual) @ machine.unembedding.astype(np.float32)
-        single += int((outputs[where][:, :classes].argmax(-1) == wanted).sum())
-        asked += len(wanted)
-    return same / asked, single / asked
+def _single(machine: Machine, tokens: np.ndarray) -> np.ndarray:
+    """Outputs [B, n, p] of tokens [B, n], the machine in float32."""
+    states = machine.token_embedding[tokens] + machine.position_embedding[: tokens.shape[1]]
+    outputs = stack_of(machine.backbone).run(states.astype(np.float32), machine.residual)
+    return outputs @ machine.unembedding.astype(np.float32)

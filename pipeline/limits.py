@@ -13,7 +13,7 @@ from fut.backbones import BACKBONES
 from fut.config import Source, TrialConfig
 from fut.tasks import TASKS
 from fut.training_plan import Training
-from pipeline.faults import REFUSED, Fault, show
+from pipeline.faults import REFUSED, Fault, Steps, show
 from pipeline.sources import Sourced
 
 WITH_PARTS = ("task", "backbone", "training", "source")  # the fields of a cell that hold fields of their own
@@ -29,6 +29,7 @@ LARGEST_OF = {
     "min_length": 100_000,
     "max_length": 100_000,
     "seed": LARGEST_INT64,
+    "seeds": LARGEST_INT64,
     "data_seed": LARGEST_INT64,
 }
 
@@ -55,6 +56,22 @@ def largest(name: str) -> int:
 def excess(point: Sourced) -> list[Fault]:
     """The faults of the numbers of a cell that are too large, or not finite; they are marked as refused."""
     return _excess(point, point.values, ())
+
+
+def too_large(model: BaseModel) -> list[tuple[Steps, str]]:
+    """The numbers of a model, and of the models in it, that are too large, or not finite, each with its place."""
+    found: list[tuple[Steps, str]] = []
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        parts = [(name, index) for index in range(len(value))] if isinstance(value, list) else [(name,)]
+        for place, part in zip(parts, value if isinstance(value, list) else [value], strict=True):
+            if isinstance(part, BaseModel):
+                found += [((*place, *steps), text) for steps, text in too_large(part)]
+            elif type(part) is int and part > largest(name):
+                found.append((place, f"must be at most {largest(name):,}, got {show(part)}"))
+            elif isinstance(part, float) and not math.isfinite(part):
+                found.append((place, f"must be a finite number, got {show(part)}"))
+    return found
 
 
 def _excess(point: Sourced, values: dict[str, Any], steps: tuple[str, ...]) -> list[Fault]:

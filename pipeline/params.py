@@ -8,8 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.faults import Fault, clip, from_validation, join, unknown
+from fut.transfer import Transfer
+from pipeline.faults import Fault, Problems, clip, from_validation, join, unknown
 from pipeline.grid import Cell, GridError, expand
+from pipeline.limits import too_large
 from pipeline.study import Study
 from pipeline.yamlfile import read
 
@@ -24,6 +26,8 @@ def _study_name(name: str) -> str:
         raise ValueError(
             f"{clip(name)!r} names no study; take a small letter, then up to 63 small letters, digits, - and _"
         )
+    if name == "transfer":
+        raise ValueError("the picture of the stage `transfer` has this name; take another")
     return name
 
 
@@ -63,6 +67,12 @@ def _gpus(share: float) -> float:
     if 0 < share < SMALLEST_SHARE:
         raise ValueError(f"a share of a GPU is at least {SMALLEST_SHARE}, got {share}; write 0 to train on the CPU")
     return share
+
+
+def _possible(transfer: Transfer) -> Transfer:
+    if problems := too_large(transfer) or transfer.problems():  # which count, and would not end on too large a number
+        raise Problems(problems)
+    return transfer
 
 
 class ParamsError(Exception):
@@ -105,6 +115,7 @@ class Params(BaseModel):
         description="seconds without a finished epoch after which a trial counts as hung and is ended",
     )
     wandb: Wandb = Wandb()
+    transfer: Annotated[Transfer, AfterValidator(_possible)] = Transfer()
     studies: dict[Annotated[str, AfterValidator(_study_name)], Study] = Field(description="the grids, by name")
 
     def cells(self, study: str) -> list[Cell]:

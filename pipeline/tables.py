@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
+import pyarrow as pa
 
 from analysis import schema
 from analysis.curves import curves
@@ -202,6 +203,21 @@ def epoch_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
     ]
 
 
+def transfer_table(workspace: Workspace) -> pa.Table:
+    """The table `transfer`: what its stage found, and no rows where that has not run, as in `pipeline.quick`.
+
+    Raises:
+        TablesError: its file is of another form.
+    """
+    path = workspace.transfer
+    try:
+        rows = json.loads(path.read_bytes())["rows"] if path.exists() else []
+        return schema.to_table("transfer", rows)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        again = "run `dvc repro --single-item --force transfer` to make it again"
+        raise TablesError(f"{path} is no file of the stage transfer ({error!r}): {again}") from error
+
+
 def metrics(trials: pd.DataFrame, cells: pd.DataFrame, failures: pd.DataFrame) -> dict[str, Any]:
     """A few numbers a study, small enough for `dvc metrics show`; null where there is none."""
     found: dict[str, Any] = {}
@@ -270,6 +286,7 @@ def build_tables(workspace: Workspace) -> None:
         "trials": schema.to_table("trials", found),
         "epochs": schema.to_table("epochs", epoch_rows(records.values())),
         "failures": schema.to_table("failures", failed),
+        "transfer": transfer_table(workspace),
     }
     trials, failures = schema.to_frame(tables["trials"]), schema.to_frame(tables["failures"])
     cells = curves(trials, failures)

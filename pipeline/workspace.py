@@ -75,6 +75,11 @@ class Workspace:
         return self.results / "sweeps"
 
     @property
+    def transfer(self) -> Path:
+        """File of the rows of the table `transfer`."""
+        return self.results / "transfer.json"
+
+    @property
     def tables(self) -> Path:
         """Folder of the tables."""
         return self.results / "tables"

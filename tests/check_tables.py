@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 import analysis
+from fut.transfer import Transfer
 from pipeline.params import load_params
 
 GRID = Path(__file__).parent / "params" / "tiny.yaml"
@@ -18,6 +19,7 @@ KEYS = {
     "epochs": ["trial", "epoch", "step", "val_loss"],
     "curves": ["study", "cell", "width", "n", "mean", "lower", "upper", "val_mean"],
     "failures": [],
+    "transfer": ["task", "backbone", "width", "sufficient_width", "agreement", "margin", "target_digest"],
 }  # fmt: skip
 
 
@@ -69,10 +71,20 @@ def check(folder: Path) -> str:
         len(epochs) == distinct["epochs"].sum() and set(epochs["trial"]) == set(distinct["trial"]),
         f"epochs has {len(epochs)} rows, and the trials have {distinct['epochs'].sum()} epochs",
     )
-    for study in params.run:
+    check_transfer(tables["transfer"], params.transfer)
+    for study in [*params.run, "transfer"]:
         picture = folder.parent / "figures" / f"{study}.png"
         expect(picture.is_file() and picture.read_bytes()[:4] == b"\x89PNG", f"{picture} is no picture")
     return f"tables: {len(trials)} trials, {len(epochs)} epochs, {len(curves)} cells, no failures, as the grid says"
+
+
+def check_transfer(rows: pd.DataFrame, config: Transfer) -> None:
+    """Compare the rows of the transfer with its configuration, and with theory."""
+    points = len(config.tasks) * len(config.times_sufficient)
+    expect(len(rows) == points * (1 + 3 * len(config.seeds)), f"transfer has {len(rows)} rows")
+    universal = (rows["backbone"] != "control") & (rows["width"] >= rows["sufficient_width"])
+    expect(bool((rows["exact"] == universal).all()), "transfer is exact elsewhere than theory says")
+    expect(bool((rows.loc[universal, "agreement"] == 1).all()), "an exact program answers otherwise than its target")
 
 
 if __name__ == "__main__":

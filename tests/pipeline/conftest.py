@@ -15,6 +15,13 @@ from pipeline.store import Store
 
 TINY = """
 run: [tiny]
+transfer:
+  tasks: [{name: khop, length: 8, train_size: 100, val_size: 50, test_size: 50}]
+  layers: 1
+  target_dim: 4
+  seeds: [0]
+  times_sufficient: [0.9, 1]
+  training: {steps: 10, batch_size: 8, steps_per_epoch: 5, warmup_steps: 2}
 studies:
   tiny:
     about: two widths of two backbones

@@ -66,6 +66,7 @@ def test_dvc_itself_reads_the_stages_one_sweep_a_study(tmp_path: Path) -> None:
     assert listed.returncode == 0, listed.stderr
     assert sorted(listed.stdout.split()) == [
         "backbones", "datasets", "figures", "sweep@simulated", "sweep@tokens", "tables",
+        "transfer",
     ]  # fmt: skip
 
 
@@ -223,7 +224,8 @@ def test_every_dependency_is_code_or_made_by_another_stage() -> None:
 
 
 def test_the_stages_read_what_the_ones_before_them_write() -> None:
-    order = [("sweep", "datasets"), ("sweep", "backbones"), ("tables", "sweep"), ("figures", "tables")]
+    order = [("sweep", "datasets"), ("sweep", "backbones"), ("tables", "sweep"), ("tables", "transfer")]
+    order += [("figures", "tables")]
     for later, earlier in order:
         (out, *_) = outs(earlier)
         assert any(within(out, dependency) for dependency in targets(later, "deps")), f"{later} after {earlier}"

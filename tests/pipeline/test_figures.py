@@ -51,6 +51,7 @@ def tabled(tiny: Path) -> Callable[..., Workspace]:
         table = schema.to_table("curves", schema.to_rows(found.drop(columns="schema_version")))
         schema.write(table, workspace.tables)
         schema.write(schema.to_table("failures", []), workspace.tables)
+        schema.write(schema.to_table("transfer", []), workspace.tables)
         return workspace
 
     return make
@@ -100,3 +101,16 @@ def test_the_summary_is_plain_in_a_pipe(tabled: Callable[..., Workspace], capsys
     summary.main(tabled("tiny").params_path)
     text = capsys.readouterr().out
     assert "\x1b" not in text and "No better" not in text and "random 1 of 2" in text
+
+
+def test_the_transfer_has_a_picture_where_its_table_has_rows(tabled: Callable[..., Workspace]) -> None:
+    workspace = tabled("tiny")
+    blank = {field.name: None if field.nullable else BLANKS[str(field.type)] for field in schema.TRANSFER}
+    row = blank | {"task": "dyck", "task_parameters": '{"name": "dyck"}', "backbone": "sparse"}
+    del row["schema_version"]
+    for rows, names in (([row], {"tiny", "transfer"}), ([], {"tiny"})):  # the picture of rows that have gone goes too
+        schema.write(schema.to_table("transfer", rows), workspace.tables)
+        figures.draw_figures(workspace)
+        assert {path.stem for path in workspace.figures.iterdir()} == names
+        assert {path.stem for path in (workspace.results / "vega").iterdir()} == names
+    assert not (workspace.figures / "transfer.png").exists()

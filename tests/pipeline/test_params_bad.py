@@ -15,6 +15,7 @@ from fut.backbones import BACKBONES
 from fut.config import Source, TrialConfig
 from fut.tasks import TASKS
 from fut.training_plan import Training
+from fut.transfer import Transfer
 from pipeline import yamlfile
 from pipeline.params import Params, ParamsError, Wandb, load_params
 from pipeline.study import Study
@@ -35,6 +36,7 @@ MODELS: dict[str, type[BaseModel]] = {  # by the name of the files that are abou
     "wandb": Wandb,
     "study": Study,
     "cell": TrialConfig,
+    "transfer": Transfer,
     "training": Training,
     "source": Source,
     **{f"task_{name}": model for name, model in TASKS.items()},

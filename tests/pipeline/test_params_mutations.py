@@ -25,6 +25,16 @@ gpus_per_trial: 0.5
 ray_address: head:6379
 stalled_after: 60.5
 wandb: {project: fut-tests, mode: offline}
+transfer:
+  tasks: [{name: dyck, max_length: 16, share_random: 0.3, share_flip: 0.1}, {name: khop, hops: 2, length: 12}]
+  heads: 2
+  layers: 1
+  target_dim: 4
+  seeds: [0, 5]
+  times_sufficient: [0.9, 1]
+  training: &training
+    {steps: 20, batch_size: 8, steps_per_epoch: 10, warmup_steps: 2, weight_decay: 0.1, solved_at: 0.5}
+  learning_rate: 0.01
 studies:
   tokens:
     about: every field of tasks over tokens
@@ -33,8 +43,7 @@ studies:
     criterion: 0.9
     base:
       components: residual+layernorm
-      training: &training
-        {steps: 20, batch_size: 8, steps_per_epoch: 10, warmup_steps: 2, weight_decay: 0.1, solved_at: 0.5}
+      training: *training
     grid:
       - task: {name: dyck, data_seed: 1, train_size: 100, val_size: 10, test_size: 10, min_length: 12, max_length: 16,
                share_random: 0.1, share_flip: 0.2, share_swap: 0.3, share_negative_prefix: 0.4}
@@ -121,6 +130,7 @@ def check(path: Path, text: str) -> None:
             assert fault.path.strip() and fault.text.strip() and "\n" not in str(fault), fault
         return
     assert params.run and set(params.run) <= params.studies.keys()
+    assert params.transfer.problems() == []
     for name, study in params.studies.items():
         cells = params.cells(name)
         assert [cell.id for cell in params.cells(name)] == [cell.id for cell in cells] != []

@@ -42,6 +42,8 @@ def test_one_study_goes_to_its_picture_in_a_folder_of_its_own(
     expected = [record["result"]["test_accuracy"] for record in map(stored.store.read, trials["trial"])]
     pd.testing.assert_series_equal(trials["test_accuracy"], pd.Series(expected, name="test_accuracy"))
     assert (folder / "results" / "figures" / "tiny.png").read_bytes().startswith(b"\x89PNG")
+    assert analysis.load("transfer", folder / "results" / "tables").empty  # a stage of its own, which has not run
+    assert not (folder / "results" / "figures" / "transfer.png").exists()
     assert {path.name for path in stored.params_path.parent.iterdir()} == {"params.yaml", "store", "parts"}
     output = capsys.readouterr().out
     assert "tiny: all 4 trials are in the store" in output
