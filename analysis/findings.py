@@ -48,7 +48,7 @@ def _met(cells: pd.DataFrame) -> list[str]:
     parts = []
     for kind in sorted(cells["backbone"].unique(), key=kind_order):
         for origin, flags in cells[cells["backbone"] == kind].groupby("origin")["meets_criterion"]:
-            name = kind if origin == "learned" else f"{kind}, {origin},"
+            name = kind if origin == "learned" else f"{kind} ({origin})"
             parts.append(f"{name} {flags.sum()} of {len(flags)}")
     return [f"Cells that meet the criterion ({_criterion(cells)}): {', '.join(parts)}."]
 

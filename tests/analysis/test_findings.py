@@ -102,7 +102,7 @@ def test_compiled_programs_are_counted_beside_learned_ones(trials) -> None:
     compiled = {"method": "compiled", "learning_rate": None, "init": None, "test_accuracy": 1.0, "val_accuracy": 1.0}
     frame = curves(trials({"init": "random"}, {**compiled, "cell": "c1"}))
     assert sentences(frame)[0] == (
-        "Cells that meet the criterion (mean accuracy at least 99 %): random, compiled, 1 of 1, random 0 of 1."
+        "Cells that meet the criterion (mean accuracy at least 99 %): random (compiled) 1 of 1, random 0 of 1."
     )
     assert best(frame)["random"].tolist() == ["100.0 %", "80.0 %"]
 

@@ -31,6 +31,7 @@ def tabled(tiny: Path) -> Callable[..., Workspace]:
                 "task": "khop",
                 "task_parameters": '{"name": "khop", "hops": 1}',
                 "hops": 1,
+                "method": "learned",
                 "backbone": "random",
                 "components": "attention",
                 "trainable": "program",

@@ -252,7 +252,7 @@ def test_unknown_and_ill_typed_fields_are_refused():
 DIGESTS = """
 from fut.backbones import BACKBONES, Shape, build
 shape = Shape(2, 2, 24, True, 3, None, True)
-for kind in sorted(BACKBONES):
+for kind in sorted(BACKBONES.keys() - {"pretrained"}):  # which is read, not built
     for more in [{"distribution": d, "values": v} for d in ("gaussian", "uniform", "laplace", "orthogonal")
                  for v in ("full", "standard")] if kind != "sparse" else [{}]:
         config = BACKBONES[kind](**more, **({"control": "low_rank"} if kind == "control" else {}))
@@ -267,4 +267,4 @@ def test_the_same_recipe_gives_the_same_bytes_in_another_process():
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
     first = run("1", "1")
-    assert len(first.splitlines()) == 1 + 8 * (len(BACKBONES) - 1) and first == run("2", "2")
+    assert len(first.splitlines()) == 1 + 8 * (len(BACKBONES) - 2) and first == run("2", "2")

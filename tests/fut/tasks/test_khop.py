@@ -243,6 +243,7 @@ def test_outputs_that_are_not_finite_are_wrong():
 
 def test_a_split_without_any_answer_is_refused_with_the_size_to_raise(monkeypatch):
     task = Khop(hops=1, length=8, train_size=400, val_size=20, test_size=20)
+    assert not task.problems()  # which are kept, and must not be those of what follows
     monkeypatch.setattr("fut.tasks.khop.hop_targets", lambda tokens, hops: np.full(tokens.shape, -1))
     with pytest.raises(ValueError, match="train_size: no position of 400 sequences has an answer: make it larger"):
         task.generate()
