@@ -14,7 +14,7 @@ from pipeline.params import load_params
 
 GRID = Path(__file__).parent / "params" / "tiny.yaml"
 KEYS = {
-    "trials": ["trial", "study", "cell", "task", "backbone", "width", "seed", "learning_rate", "criterion_value",
+    "trials": ["trial", "study", "cell", "task", "backbone", "width", "seed", "method", "criterion_value",
                "data_digest", "backbone_digest", "code_digest", "program_digest", "stop_reason"],
     "epochs": ["trial", "epoch", "step", "val_loss"],
     "curves": ["study", "cell", "width", "n", "mean", "lower", "upper", "val_mean"],
@@ -54,8 +54,9 @@ def check(folder: Path) -> str:
     )
     for row in trials.itertuples():
         trial = wanted[row.study, row.trial]
-        same = (row.width, row.seed, row.heads, row.layers, row.learning_rate) == (
-            trial.width, trial.seed, trial.heads, trial.layers, trial.learning_rate)  # fmt: skip
+        rate = None if pd.isna(row.learning_rate) else row.learning_rate
+        same = (row.width, row.seed, row.heads, row.layers, row.method, rate) == (
+            trial.width, trial.seed, trial.heads, trial.layers, trial.method, trial.learning_rate)  # fmt: skip
         expect(same, f"the row of trial {row.trial} shows another configuration")
         metric = getattr(row, row.criterion_metric)
         expect(pd.notna(metric) or row.stop_reason == "diverged", f"trial {row.trial} has no {row.criterion_metric}")
@@ -68,14 +69,28 @@ def check(folder: Path) -> str:
     expect(bool((curves["n"] == 3).all()), "a curve's point is not the mean of 3 seeds")
     distinct = trials.drop_duplicates("trial")
     expect(
-        len(epochs) == distinct["epochs"].sum() and set(epochs["trial"]) == set(distinct["trial"]),
+        len(epochs) == distinct["epochs"].sum()
+        and set(epochs["trial"]) == set(distinct["trial"][distinct["method"] == "learned"]),
         f"epochs has {len(epochs)} rows, and the trials have {distinct['epochs'].sum()} epochs",
     )
+    check_compiled(trials)
     check_transfer(tables["transfer"], params.transfer)
     for study in [*params.run, "transfer"]:
         picture = folder.parent / "figures" / f"{study}.png"
         expect(picture.is_file() and picture.read_bytes()[:4] == b"\x89PNG", f"{picture} is no picture")
     return f"tables: {len(trials)} trials, {len(epochs)} epochs, {len(curves)} cells, no failures, as the grid says"
+
+
+def check_compiled(trials: pd.DataFrame) -> None:
+    """Compare compiled programs with theory, and see that every learned cell of the study has one beside it."""
+    compiled = trials[trials["method"] == "compiled"]
+    enough = compiled["width"] >= compiled["sufficient_width_compiled"]
+    expect(bool(((compiled["nmse"] < 1e-12) == enough).all()), "programs are exact elsewhere than theory says")
+    scratch = trials[(trials["task"] == "simulate") & (trials["init"] == "random")]
+    places = [set(zip(rows["heads"], rows["width"], rows["seed"], strict=True)) for rows in (compiled, scratch)]
+    expect(places[0] == places[1] != set(), "learned and compiled cells are not the same")
+    sources = trials.loc[trials["backbone"] == "pretrained", "source_trial"]
+    expect(len(sources) > 0 and set(sources) <= set(trials["trial"]), "a pretrained backbone has no source here")
 
 
 def check_transfer(rows: pd.DataFrame, config: Transfer) -> None:
