@@ -33,6 +33,7 @@ studies:
   many:
     seeds: [0, 1, 2, 3, 4]
     learning_rate: [0.001, 0.003, 0.01, 0.03]
+    base: {method: learned}
     grid:
       task:
         - {name: dyck, max_length: 16}
@@ -127,6 +128,7 @@ def record(trial: TrialConfig, program_digest: str, draw: np.random.Generator) -
             "train_seconds": final["seconds"],
             "trainable_parameters": trial.width * (trial.task.input_dim + trial.task.out_dim),
             "frozen_parameters": trial.layers * trial.width**2,
+            **dict.fromkeys(("margin", "condition_number", "relative_error")),  # nothing was compiled
         },
         "references": {"reference_majority": 0.5} if accuracies else {},
         "epochs": epochs,
