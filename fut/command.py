@@ -4,9 +4,11 @@ Commands that need torch import it themselves: it takes seconds, which the other
 """
 
 import json
+import os
 import sys
+from math import log10
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from rich import box
@@ -16,7 +18,7 @@ from rich.table import Table
 from fut.backbones import BACKBONES, Shape, build
 from fut.backbones.base import Distribution
 from fut.backbones.control import ControlName
-from fut.compiler import CompileError, compile_program, draw_target
+from fut.compiler import CompileError, compile_program, draw_target, require_memory
 from fut.files import SUFFIX
 from fut.theory import Layout, literal_bound, lower_bound, sparse_width, sufficient_width
 
@@ -27,6 +29,7 @@ TargetDim = Annotated[int, typer.Option(min=1, help="dimension d of the target, 
 Residual = Annotated[bool, typer.Option("--residual", help="with residual connections")]
 Tied = Annotated[bool, typer.Option("--tied", help="all layers of the backbone are the same")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+DIGITS = 100  # of widths; more are astronomical, and soon not even printed
 LAYOUTS: tuple[Layout, ...] = ("attention", "residual", "tied")
 
 
@@ -37,6 +40,7 @@ def width(
 ) -> None:  # fmt: skip
     """Print the widths that theory names for a target whose queries, keys and outputs have its own dimension."""
     d = target_dim
+    _refuse_astronomical(heads, layers, d)
     fixed = sufficient_width(heads, layers, d, d, residual, tied)
     compiled = sufficient_width(heads, layers, d, d, residual, tied, "compiled", d)
     trees = {layout: sparse_width(layout, heads, layers, d, d) for layout in LAYOUTS}
@@ -73,8 +77,12 @@ def verify(
     ] = None,
     residual: Residual = False,
     tied: Tied = False,
-    distribution: Annotated[Distribution, typer.Option(help="of a random backbone's entries")] = "gaussian",
-    control: Annotated[ControlName, typer.Option(help="which control")] = "identical_heads",
+    distribution: Annotated[
+        Distribution | None, typer.Option(help="of a random backbone's or a control's entries; default: gaussian")
+    ] = None,
+    control: Annotated[
+        ControlName | None, typer.Option(help="which control, with --backbone control; default: identical_heads")
+    ] = None,
     compile_unembedding: Annotated[
         bool, typer.Option("--compile-unembedding", help="U belongs to the program, not to the machine")
     ] = False,
@@ -86,18 +94,27 @@ def verify(
     Exit status 0 if they agree but for rounding, 1 if they do not, 2 if the question makes no sense.
     """
     d = target_dim
+    _refuse_astronomical(heads, layers, d, width or 1)
+    if distribution and backbone == "sparse":
+        _refuse("--distribution: a sparse backbone's weights are not drawn; leave it out, or take --backbone random")
+    if control and backbone != "control":
+        _refuse(f"--control: says nothing of a {backbone} backbone; leave it out, or take --backbone control")
     layout: Layout = "tied" if tied else "residual" if residual else "attention"
     enough = sufficient_width(heads, layers, d, d, residual, tied, "compiled" if compile_unembedding else "fixed", d)
     usual = {"random": enough, "sparse": sparse_width(layout, heads, layers, d, d), "control": 2 * enough}[backbone]
-    drawn = {"distribution": distribution, "tied": tied}
-    own = {"random": drawn, "sparse": {"layout": layout}, "control": {**drawn, "control": control}}[backbone]
+    own: dict[str, Any] = {"layout": layout} if backbone == "sparse" else {"distribution": distribution or "gaussian"}
+    if backbone == "control":
+        own["control"] = control or "identical_heads"
+    name = f"{backbone} ({', '.join(own.values())})"
+    config = BACKBONES[backbone].model_validate(own if backbone == "sparse" else {**own, "tied": tied})
     shape = Shape(heads, layers, width or usual, False, d, d, not compile_unembedding)
-    config = BACKBONES[backbone].model_validate(own)
     if problems := config.problems(shape):
         _refuse("\n".join(problems))
-    target = draw_target(heads, layers, d, seed, residual=residual, tied=tied and residual)  # else any will do
+    recipe = config.recipe(shape, seed)
     try:
-        _, report = compile_program(target, build(config.recipe(shape, seed)), compile_unembedding)
+        require_memory(recipe, d, d, residual, compile_unembedding)
+        target = draw_target(heads, layers, d, seed, residual=residual, tied=tied and residual)  # else any will do
+        _, report = compile_program(target, build(recipe), compile_unembedding)
     except (CompileError, MemoryError) as error:
         _refuse(str(error))
     values = {
@@ -111,8 +128,8 @@ def verify(
     if as_json:
         print(json.dumps(values))
     else:
-        for name, value in values.items():
-            print(f"{name:18}{value:.3g}" if isinstance(value, float) else f"{name:18}{value}")
+        for key, value in {"backbone": name, **values}.items():
+            print(f"{key:18}{value:.3g}" if isinstance(value, float) else f"{key:18}{value}")
         print(report.words)
     raise typer.Exit(0 if report.exact else 1)
 
@@ -134,13 +151,20 @@ def compile_target(
 
     if out.suffix != SUFFIX:
         _refuse(f"{out}: a program is a safetensors file; give a name in {SUFFIX}")
+    if os.path.isdir(out):
+        _refuse(f"{out}: is a folder; give the name of a file")
+    if os.path.realpath(out) in map(os.path.realpath, (target, backbone)):
+        _refuse(f"{out}: is read here, and would be overwritten; give another name")
     try:
         wanted, task = load_target(target)
         frozen = load_backbone(backbone)
         program, report = compile_program(wanted, frozen, compile_unembedding)
-        save_compiled(out, program, wanted, task, frozen)
-    except (FileError, CompileError, MemoryError, OSError) as error:
+    except (FileError, CompileError, MemoryError) as error:
         _refuse(str(error))
+    try:
+        save_compiled(out, program, wanted, task, frozen)
+    except OSError as error:
+        _refuse(f"{out}: cannot be written ({error.strerror})")
     print(f"{out}: {report.words}")
     raise typer.Exit(0 if report.exact else 1)
 
@@ -178,7 +202,10 @@ def swap(
     """
     from fut.swap import swap as run_swap
 
-    found = run_swap(out, seed, print)
+    try:
+        found = run_swap(out, seed, print)
+    except OSError as error:
+        _refuse(f"{out}: cannot be written ({error.strerror}); give another folder by --out")
     for each in found:
         print(
             f"{each.task}: target right at {100 * each.accuracy:.1f} % of test, machine agrees with it at "
@@ -188,6 +215,13 @@ def swap(
     for each, text in zip(found, ("'(()())' '())('", "abacab"), strict=True):
         print(f"fut run --backbone {each.machine} --program {each.program} {text}")
     raise typer.Exit(0 if all(each.agreement == 1 for each in found) else 1)
+
+
+def _refuse_astronomical(heads: int, layers: int, target_dim: int, width: int = 1) -> None:
+    """Numbers that would take seconds to compute and pages to print; the terms of a logarithm show them at once."""
+    layers_shown = min(layers, 10 * DIGITS)  # as many as need no more showing
+    if layers_shown * log10(heads + 1) + log10(target_dim) > DIGITS or log10(width) > DIGITS:
+        _refuse(f"a width of more than {DIGITS} digits: take fewer heads or layers, or smaller dimensions")
 
 
 def _refuse(message: str) -> NoReturn:

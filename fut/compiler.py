@@ -2,8 +2,8 @@
 
 The target's attention matrices and outputs are those of the backbone if the embedding E meets conditions that are
 linear in it, E Φ = T (`fut.theory` derives them, `fut.stack` finds their columns).  So compiling is solving linear
-equations: exactly, for every target, where the N columns of Φ are independent, and in the sense of least squares
-elsewhere.  All of it is done in float64.
+equations (`fut.solving`): exactly, for every target, where the N columns of Φ are independent, and in the sense of
+least squares elsewhere.  All of it is done in float64.
 
 >>> from fut.backbones import Random, Shape, build
 >>> shape = Shape(heads=1, layers=1, width=6, mlp=False, out_dim=2, target_qk_dim=2, fixed_unembedding=True)
@@ -19,19 +19,16 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-import scipy.linalg
-import scipy.sparse.linalg
 
-from fut.backbones.base import Backbone
+from fut.backbones.base import Backbone, Recipe
 from fut.seeds import generator
-from fut.stack import NOWHERE, Dense, Slots, Stack, stack_of
-from fut.theory import sufficient_width
+from fut.solving import apply, least_squares, share, solve, spectrum_of
+from fut.stack import Dense, Slots, Stack, stack_of
+from fut.theory import sparse_width, sufficient_width
 
 EXACT_WITHIN = 1e-8  # relative error of the outputs
-ZERO_BELOW = 1e-10  # times the largest singular value: a smallest one that counts as zero
-DENSE_UP_TO = 1_000  # columns whose singular values are all computed; of more, the two extreme ones are
 CHECKED = (8, 12)  # fresh inputs: sequences, positions
-COPIES = 5  # of Φ that solving holds at a time
+COPIES = 5  # of Φ that solving holds at a time, and of the states of the fresh inputs
 
 
 class CompileError(ValueError):
@@ -174,8 +171,12 @@ class Report:
         """The report in a sentence."""
         if self.exact:
             return f"exact: relative error {self.relative_error:.1e} at width {self.width}"
-        enough = self.width >= self.sufficient_width
-        why = "its columns of conditions are dependent" if enough else f"{self.sufficient_width} would be sufficient"
+        if self.width < self.sufficient_width:
+            why = f"{self.sufficient_width} would be sufficient for a generic backbone"
+        elif not self.margin:
+            why = "its columns of conditions are dependent"
+        else:
+            why = f"rounding, at a condition number of {self.condition_number:.1e}, or outputs that no U gives"
         return (
             f"not exact: relative error {self.relative_error:.2g} at width {self.width} ({why}); this is the program "
             "of least squares, and nothing guarantees that it simulates the target"
@@ -203,6 +204,7 @@ def draw_target(
     return Target(**stored, unembedding=drawn.unembedding, residual=residual)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is said in words
 def compile_program(target: Target, backbone: Backbone, compile_unembedding: bool = False) -> tuple[Program, Report]:
     """A program under which a backbone computes a target, and how well it does.
 
@@ -216,29 +218,29 @@ def compile_program(target: Target, backbone: Backbone, compile_unembedding: boo
 
     Raises:
         CompileError: the target's shape is not the backbone's, its `qk_dim` exceeds the backbone's, its layers differ
-            where the backbone's are tied and there are residual connections, or an MLP is in the way.
-        MemoryError: the conditions need more memory than there is; nothing has been allocated then.
+            where the backbone's are tied and there are residual connections, an MLP is in the way, or the weights are
+            not finite or so large that their products are not.
+        MemoryError: see `require_memory`; nothing has been allocated then.
     """
     _refuse_misfits(target, backbone, compile_unembedding)
     recipe, residual = backbone.recipe, target.residual
+    require_memory(recipe, target.dim, target.out_dim, residual, compile_unembedding, built=True)
     stack, wanted = stack_of(backbone), target.stack(recipe.qk_dim)
     words = recipe.tied and residual
     leaves = _leaves(stack, backbone, target.out_dim, compile_unembedding)
-    _refuse_too_large(stack, _condition_count(target, recipe.qk_dim, words, leaves.shape[-1] > 0))
     phi = stack.conditions(leaves, residual, words)
     conditions = wanted.conditions(target.unembedding[:, : leaves.shape[-1]].astype(np.float64), residual, words)
-    if isinstance(stack, Slots):
-        embedding, spectrum = _read_off(phi, conditions, stack.width)
-    else:
-        embedding, spectrum = _solve(phi, conditions)
-    missed = _norm(_apply(embedding, phi) - conditions) / _norm(conditions)
+    inputs = fresh_inputs(target)
+    right = target(inputs)
+    _refuse_infinite("target", conditions, right)
+    _refuse_infinite("backbone", phi)
+    embedding, spectrum = solve(phi, conditions, stack.width), spectrum_of(phi)
+    missed = share(apply(embedding, phi) - conditions, conditions)
     if compile_unembedding:
         unembedding = _solve_unembedding(stack, wanted, target, embedding, words)
     else:
         unembedding = backbone.arrays["unembedding"].astype(np.float64)
     program = Program(embedding, unembedding)
-    inputs = fresh_inputs(target)
-    right = target(inputs)
     difference = run(program, stack, target.embed(inputs), residual) - right
     report = Report(
         sufficient_width=sufficient_width(
@@ -256,7 +258,7 @@ def compile_program(target: Target, backbone: Backbone, compile_unembedding: boo
         condition_number=spectrum.condition_number,
         margin=spectrum.margin,
         largest_difference=float(np.abs(difference).max()),
-        relative_error=_norm(difference) / _norm(right),
+        relative_error=share(difference, right),
     )
     return program, report
 
@@ -276,33 +278,81 @@ def fresh_inputs(target: Target) -> np.ndarray:
     return rng.integers(0, len(target.token_embedding), (sequences, positions))
 
 
-class Spectrum(NamedTuple):
-    """The extreme singular values of a matrix of N columns; the last is that of the N-th, 0 where there are more."""
+def require_memory(
+    recipe: Recipe,
+    target_dim: int,
+    out_dim: int,
+    residual: bool = False,
+    compile_unembedding: bool = False,
+    built: bool = False,
+) -> None:
+    """Refuse a problem that this machine has no memory for, by its sizes alone: nothing is drawn or allocated.
 
-    first: float
-    last: float
+    Counted are the backbone's own arrays, the target, E Φ = T with what solving it holds, and the run on fresh inputs.
 
-    @property
-    def margin(self) -> float:
-        """The last, 0 where it is rounding."""
-        return self.last if self.last >= ZERO_BELOW * self.first else 0.0
+    Args:
+        recipe: of the backbone.
+        target_dim: d.
+        out_dim: p.
+        residual: whether there are residual connections.
+        compile_unembedding: whether U belongs to the program.
+        built: whether the backbone is in memory already.
 
-    @property
-    def condition_number(self) -> float:
-        """Of a matrix whose columns are independent; else infinite."""
-        return self.first / self.last if self.margin else np.inf
+    Raises:
+        MemoryError: with the size needed, and the size that is free.
+    """
+    heads, layers, m, d = recipe.heads, recipe.layers, recipe.width, target_dim
+    words = recipe.tied and residual
+
+    def count(k: int, p: int) -> int:
+        return sufficient_width(heads, layers, k, p, residual, words)
+
+    dense, full_paths = recipe.layout is None, count(1, 2) - count(1, 1)
+    conditions = count(recipe.qk_dim, out_dim) - (out_dim * full_paths if dense and compile_unembedding else 0)
+    states = CHECKED[0] * CHECKED[1]
+    solving = COPIES * 8 * max(conditions, m) * ((m if dense else 0) + d + states)
+    if compile_unembedding:
+        solving += COPIES * 8 * d * full_paths * (m + d + out_dim)
+    solving += COPIES * 8 * layers * heads * d * (2 * recipe.qk_dim + d)  # the target itself
+    own = bytes_of(recipe)
+    drawing = 2 * own + COPIES * 8 * m * m * dense  # head by head in float64, then put together
+    needed, free = solving if built else max(drawing, own + solving), psutil.virtual_memory().available
+    if needed > free:
+        raise MemoryError(
+            f"{_short(conditions)} conditions at width {_short(m)} take {_short(needed / 1e9, 1)} GB of memory, and "
+            f"{_short(free / 1e9, 1)} GB are free; take fewer heads or layers, a smaller target or a smaller width"
+        )
+
+
+def bytes_of(recipe: Recipe) -> int:
+    """Size of a backbone's arrays, MLP aside, by its recipe alone."""
+    heads, m, k = recipe.heads, recipe.width, recipe.qk_dim
+    stored = 1 if recipe.tied else recipe.layers
+    unembedding = 4 * m * (recipe.unembedding or 0)
+    if recipe.layout is None:
+        value = m * m if recipe.values == "full" else 2 * m * (m // heads)
+        return 4 * stored * heads * (2 * m * k + value) + unembedding
+    p = recipe.out_dim or 0
+    subtrees = [sparse_width(recipe.layout, heads, layers, k, p) for layers in range(1, recipe.layers)]
+    moved = max([2 * heads * k + p, *subtrees]) if recipe.tied else p + sum(subtrees)
+    return 8 * (stored * heads * 2 * k + (heads + 1) * moved) + unembedding
+
+
+def _short(number: float, digits: int = 0) -> str:
+    return f"{number:,.{digits}f}" if number < 1e9 else f"{number:.1e}"
 
 
 def universality_margin(backbone: Backbone, residual: bool = False, compile_unembedding: bool = False) -> float:
     """σ_N(Φ): how far a backbone is from one that lacks a program for some target; 0 where it is one.
 
     Zero where m < N, and where the N columns are dependent but for rounding (below 1e-10 of the first singular value).
-    In the tied residual class equal words count once.
+    In the tied residual class equal words count once.  With the unembedding compiled too, Φ holds the conditions on E
+    alone, without those on U.
     """
     recipe, stack = backbone.recipe, stack_of(backbone)
     out_dim = recipe.unembedding or recipe.out_dim or 0
     phi = stack.conditions(_leaves(stack, backbone, out_dim, compile_unembedding), residual, recipe.tied and residual)
-    return (_spectrum_of_slots(phi) if isinstance(stack, Slots) else _spectrum(phi)).margin
+    return spectrum_of(phi).margin
 
 
 def _refuse_misfits(target: Target, backbone: Backbone, compile_unembedding: bool) -> None:
@@ -335,22 +385,10 @@ def _refuse_misfits(target: Target, backbone: Backbone, compile_unembedding: boo
         raise CompileError("; ".join(faults))
 
 
-def _condition_count(target: Target, qk_dim: int, words: bool, leaves: bool) -> int:
-    """Columns of Φ, with or without those of the leaves."""
-    one, two, full = (
-        sufficient_width(target.heads, target.layers, k, target.out_dim, target.residual, words) for k in (1, 2, qk_dim)
-    )
-    return full if leaves else qk_dim * (two - one)
-
-
-def _refuse_too_large(stack: Stack, count: int) -> None:
-    if isinstance(stack, Slots):
-        return
-    needed, there = COPIES * 8 * stack.width * max(count, stack.width), psutil.virtual_memory().available
-    if needed > there:
-        raise MemoryError(
-            f"{count:,} conditions at width {stack.width:,} take {needed / 1e9:.1f} GB of memory, and "
-            f"{there / 1e9:.1f} GB are free; take fewer heads or layers, or a smaller width"
+def _refuse_infinite(name: str, *products: np.ndarray) -> None:
+    if not all(np.isfinite(product).all() for product in products):
+        raise CompileError(
+            f"products of the {name}'s weights are not finite in float64: the weights are too large, or no numbers"
         )
 
 
@@ -366,61 +404,8 @@ def _leaves(stack: Stack, backbone: Backbone, out_dim: int, compile_unembedding:
     return backbone.arrays["unembedding"].astype(np.float64)
 
 
-def _solve(phi: np.ndarray, conditions: np.ndarray) -> tuple[np.ndarray, Spectrum]:
-    """The smallest E of the least ‖E Φ − T‖, and the extreme singular values of Φ."""
-    solution = scipy.linalg.lstsq(phi.T, conditions.T, cond=ZERO_BELOW, lapack_driver="gelsy", check_finite=False)[0]
-    return np.ascontiguousarray(solution.T), _spectrum(phi)
-
-
-def _spectrum(phi: np.ndarray) -> Spectrum:
-    width, count = phi.shape
-    if count <= DENSE_UP_TO:
-        values = np.linalg.svd(phi, compute_uv=False)
-        return Spectrum(float(values[0]), float(values[-1]) if width >= count else 0.0)
-    first = float(scipy.sparse.linalg.svds(phi, k=1, return_singular_vectors=False, random_state=0)[0])
-    if width < count:
-        return Spectrum(first, 0.0)
-    triangle = scipy.linalg.qr(phi, mode="r", check_finite=False)[0][:count]
-    if (np.abs(np.diag(triangle)) < ZERO_BELOW * first).any():
-        return Spectrum(first, 0.0)
-
-    def inverse(vector: np.ndarray, transposed: int) -> np.ndarray:
-        return scipy.linalg.solve_triangular(triangle, vector, trans=transposed, check_finite=False)
-
-    inverted = scipy.sparse.linalg.LinearOperator(
-        triangle.shape, matvec=lambda v: inverse(v, 0), rmatvec=lambda v: inverse(v, 1), dtype=np.float64
-    )
-    last = 1 / float(scipy.sparse.linalg.svds(inverted, k=1, return_singular_vectors=False, random_state=0)[0])
-    return Spectrum(first, last)
-
-
-def _read_off(slots: np.ndarray, conditions: np.ndarray, width: int) -> tuple[np.ndarray, Spectrum]:
-    """As `_solve`, where each condition reads one slot: the mean of what is asked of a slot, nothing is solved."""
-    asked = np.bincount(slots[slots != NOWHERE], minlength=width)
-    embedding = np.zeros((len(conditions), width))
-    np.add.at(embedding.T, slots[slots != NOWHERE], conditions.T[slots != NOWHERE])
-    return embedding / np.maximum(asked, 1), _spectrum_of_slots(slots)
-
-
-def _spectrum_of_slots(slots: np.ndarray) -> Spectrum:
-    _, asked = np.unique(slots[slots != NOWHERE], return_counts=True)
-    independent = len(asked) == len(slots)
-    return Spectrum(float(np.sqrt(asked.max(initial=0))), float(independent))
-
-
-def _apply(embedding: np.ndarray, phi: np.ndarray) -> np.ndarray:
-    """E Φ."""
-    if phi.ndim == 2:
-        return embedding @ phi
-    return np.where(phi == NOWHERE, 0.0, embedding[:, phi])
-
-
 def _solve_unembedding(stack: Stack, wanted: Dense, target: Target, embedding: np.ndarray, words: bool) -> np.ndarray:
     """The smallest U under which the contents of all full paths give the target's."""
     contents = stack.contents(embedding, target.residual, words)
     outputs = wanted.contents(np.eye(target.dim), target.residual, words) @ target.unembedding.astype(np.float64)
-    return scipy.linalg.lstsq(contents, outputs, cond=ZERO_BELOW, lapack_driver="gelsy", check_finite=False)[0]
-
-
-def _norm(array: np.ndarray) -> float:
-    return float(np.linalg.norm(array))
+    return least_squares(contents, outputs)

@@ -10,12 +10,12 @@ import torch
 from typer.testing import CliRunner
 
 import fut.swap
-from fut.backbones import Backbone, Random, Shape, build
+from fut.backbones import Backbone, Random, Shape, Sparse, build
 from fut.backbones.files import save as save_backbone
 from fut.command import app
 from fut.compiler import CompileError, compile_program, draw_target
 from fut.digest import array_digest
-from fut.files import card_path
+from fut.files import card_path, load_arrays, save_arrays
 from fut.machine import (
     FileError,
     Machine,
@@ -136,6 +136,10 @@ def test_the_laboratorys_transformer_runs_a_compiled_program_as_the_machine_does
         (DYCK, "()" * 8, "has 16 characters, and the program reads at most 14"),
         (KHOP, "abe", "the program's alphabet is abcd"),
         (KHOP, "", "has 0 characters, and the program reads 1 to 7"),
+        (KHOP, "äb", "'ä' in 'äb': the program's alphabet is abcd"),
+        (KHOP, "a\nb", r"'\\n' in 'a\\nb': the program's alphabet is abcd"),
+        (KHOP, "a" * 9999, f"^'{'a' * 40}…' has 9999 characters, and the program reads 1 to 7$"),
+        (KHOP, "é" * 9999, f"^'é' in '{'é' * 40}…': the program's alphabet is abcd$"),
         (KHOP, "abababab", "has 8 characters, and the program reads 1 to 7"),
     ],
 )
@@ -194,7 +198,9 @@ def test_a_program_of_least_squares_is_written_and_called_so(machine, tmp_path: 
 
 def test_commands_that_cannot_be_done_end_with_2_and_the_reason(machine, tmp_path: Path) -> None:
     target, backbone, program = machine
-    out = tmp_path / "new.safetensors"
+    out, long, folder = tmp_path / "new.safetensors", "x" * 300 + ".safetensors", tmp_path / "folder.safetensors"
+    folder.mkdir()
+    before = [path.read_bytes() for path in machine]
     for arguments, reason in (
         (
             ("compile", "--target", target, "--backbone", backbone, "--out", tmp_path / "new"),
@@ -202,12 +208,30 @@ def test_commands_that_cannot_be_done_end_with_2_and_the_reason(machine, tmp_pat
         ),
         (("compile", "--target", backbone, "--backbone", backbone, "--out", out), "no target"),
         (("compile", "--target", target, "--backbone", tmp_path / "none", "--out", out), "no such file"),
-        (("run", "--backbone", backbone, "--program", tmp_path / "none", "a"), "no such program"),
+        (("run", "--backbone", backbone, "--program", tmp_path / "none", "a"), "no such file"),
+        (("run", "--backbone", backbone, "--program", tmp_path, "a"), "cannot be read (Is a directory)"),
+        (("run", "--backbone", tmp_path, "--program", program, "a"), "cannot be read (Is a directory)"),
+        (("compile", "--target", tmp_path, "--backbone", backbone, "--out", out), "cannot be read (Is a directory)"),
+        (("compile", "--target", target, "--backbone", backbone, "--out", folder), "is a folder"),
+        (("compile", "--target", target, "--backbone", backbone, "--out", target), "would be overwritten"),
+        (("compile", "--target", target, "--backbone", backbone, "--out", backbone), "would be overwritten"),
+        (
+            ("compile", "--target", target, "--backbone", backbone, "--out", program / "x.safetensors"),
+            "cannot be written",
+        ),
+        (("compile", "--target", target, "--backbone", backbone, "--out", tmp_path / long), "cannot be written"),
+        (("swap", "--out", program), "cannot be written"),
         (("run", "--backbone", backbone, "--program", program, "a", "xyz"), "the program's alphabet is abcd"),
     ):
         status, said, errors = ran(*arguments)
         assert status == 2 and reason in errors and not said
-    assert not out.exists()
+    assert not out.exists() and before == [path.read_bytes() for path in machine]
+
+
+def test_a_program_is_written_into_a_folder_that_is_made_for_it(machine, tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b ü" / "new.safetensors"
+    assert ran("compile", "--target", machine[0], "--backbone", machine[1], "--out", out)[0] == 0
+    assert out.read_bytes() == machine[2].read_bytes()
 
 
 # Files that cannot be used.
@@ -253,6 +277,109 @@ def test_a_target_whose_weights_are_not_numbers_is_refused(machine) -> None:
     save_target(path, target, task)
     with pytest.raises(FileError, match="query holds values that are not finite"):
         load_target(path)
+
+
+def altered(path: Path, arrays: dict | None = None, **card: object) -> Path:
+    """A copy of a file with other arrays or entries of its card; None takes one out."""
+    held, held_card = load_arrays(path)
+    del held_card["digest"]
+    kept, kept_card = ({**old, **new} for old, new in ((held, arrays or {}), (held_card, card)))
+    out = path.with_name("altered.safetensors")
+    save_arrays(
+        out,
+        {name: array for name, array in kept.items() if array is not None},
+        {name: entry for name, entry in kept_card.items() if entry is not None},
+    )
+    return out
+
+
+@pytest.mark.parametrize(
+    ("arrays", "card", "said"),
+    [
+        ({"query": None, "value": None}, {}, "no target, it lacks query, value"),
+        ({"extra": np.ones(2)}, {}, "no target, nothing is known of extra in it"),
+        ({"query": np.ones(())}, {}, "query has 0 axes, not 4"),
+        ({}, {"residual": None}, "no target, whose card would say of `residual` that it is true or false"),
+        ({}, {"residual": "no"}, "no target, whose card would say of `residual` that it is true or false"),
+        ({}, {"task": "khop"}, "its card names a task that this code does not know"),
+        ({}, {"task": {"name": "simulate"}}, "its card names task simulate, which reads no tokens"),
+        (
+            {},
+            {"task": {"name": "khop", "alphabet": 3, "length": 7}},
+            r"token_embedding has shape \(4, 3\), not \(3, 3\)",
+        ),
+        ({}, {"task": {"name": "khop", "length": 9}}, r"position_embedding has shape \(7, 3\), not \(9, 3\)"),
+    ],
+)
+def test_a_targets_file_is_looked_through(machine, arrays, card, said) -> None:
+    with pytest.raises(FileError, match=said):
+        load_target(altered(machine[0], arrays, **card))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "recipe", "said"),
+    [
+        ({"value": None}, {}, "value is missing"),
+        ({"extra": np.ones(2)}, {}, "extra is no part of it"),
+        ({"unembedding": np.ones((5, 4))}, {}, r"unembedding has shape \(5, 4\), not \(84, 4\)"),
+        ({"unembedding": np.full((84, 4), np.inf)}, {}, "unembedding holds values that are not finite"),
+        ({}, {"heads": 3}, r"query has shape \(2, 2, 84, 3\), not \(2, 3, 84, 3\)"),
+        ({}, {"layers": 10**6}, r"query has shape \(2, 2, 84, 3\), not \(1000000, 2, 84, 3\)"),
+        ({}, {"tied": True}, r"value has shape \(2, 2, 84, 84\), not \(1, 2, 84, 84\)"),
+        ({}, {"values": "standard"}, r"output is missing; value has shape \(2, 2, 84, 84\), not \(2, 2, 84, 42\)"),
+        ({}, {"mlp_gain": 1.0}, "mlp_in is missing; mlp_out is missing"),
+        ({}, {"layout": "attention", "out_dim": 4}, "destination.0 is missing"),
+        ({}, {"layout": "attention"}, "no backbone, its card holds no recipe"),
+    ],
+)
+def test_a_backbones_file_is_looked_through(machine, arrays, recipe, said) -> None:
+    _, card = load_arrays(machine[1])
+    with pytest.raises(FileError, match=said):
+        load_backbone(altered(machine[1], arrays, recipe={**card["recipe"], **recipe}))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"source.1": None}, "source.1 is missing"),
+        ({"source.0": np.arange(6.0).reshape(2, 3)}, "source.0 holds what is no slot of the tree"),
+        ({"query": np.full((2, 2, 3), -5)}, "query holds what is no slot of the tree"),
+        ({"key": np.full((2, 2, 3), 84)}, "key holds what is no slot of the tree"),
+    ],
+)
+def test_so_is_that_of_a_tree(tmp_path: Path, arrays, said) -> None:
+    shape = Shape(2, 2, sufficient_width(2, 2, 3, 4, True), False, 4, 3, True)
+    path = save_backbone(build(Sparse(layout="residual").recipe(shape, 0)), tmp_path)
+    assert set(load_backbone(path).arrays) == set(load_arrays(path)[0])
+    with pytest.raises(FileError, match=said):
+        load_backbone(altered(path, arrays))
+
+
+@pytest.mark.parametrize("mlp", [False, True])
+@pytest.mark.parametrize("config", [Random(values="standard"), Random(tied=True), Sparse(layout="tied")], ids=str)
+def test_backbones_of_other_kinds_are_read_back(tmp_path: Path, config, mlp) -> None:
+    backbone = build(config.recipe(Shape(2, 2, 20, mlp, 2, 2, fixed_unembedding=False), 0))
+    again = load_backbone(save_backbone(backbone, tmp_path))
+    assert again.recipe == backbone.recipe and again.digest == backbone.digest
+
+
+@pytest.mark.parametrize(
+    ("arrays", "card", "said"),
+    [
+        ({"unembedding": None}, {}, "no compiled program, unembedding is missing in it or unknown"),
+        ({"extra": np.ones(2)}, {}, "no compiled program, extra is missing in it or unknown"),
+        ({"token_embedding": np.ones((4, 5))}, {}, r"token_embedding has shape \(4, 5\), not \(4, 84\)"),
+        ({"position_embedding": np.ones(())}, {}, r"position_embedding has shape \(\), not \(7, 84\)"),
+        ({"unembedding": np.ones((84, 3))}, {}, r"unembedding has shape \(84, 3\), not \(84, 4\)"),
+        ({"unembedding": np.full((84, 4), np.nan)}, {}, "it holds values that are not finite"),
+        ({}, {"backbone": None}, "no program, its card names no backbone"),
+        ({}, {"residual": None}, "no compiled program, whose card would say of `residual`"),
+        ({}, {"task": {"name": "dyck"}}, "not for the task dyck of its card"),
+    ],
+)
+def test_a_programs_file_is_looked_through(machine, arrays, card, said) -> None:
+    with pytest.raises(FileError, match=said):
+        Machine.load(machine[1], altered(machine[2], arrays, **card))
 
 
 def test_an_unknown_task_is_refused(machine) -> None:
