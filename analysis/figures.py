@@ -21,6 +21,8 @@ from analysis.marks import Axis, Layers, Series, dot_panel, line_panel
 from analysis.schema import TableError, to_rows
 
 _COLUMNS = 4  # most panels side by side
+_WIDEST = 1_100.0  # px, about the width of so many
+_DEEPEST = 10.0  # a band on a logarithmic axis ends where the mean is this many times as large
 _CHARACTER = 6.0  # px a character of the subtitle takes
 _METRICS = {"test_accuracy": "test accuracy", "nmse": "NMSE on test"}
 _MEANINGS = {
@@ -58,6 +60,7 @@ def figure(curves: pd.DataFrame, study: str, about: str = "") -> alt.TopLevelMix
     together = cells.groupby(["task_label", "shape_label", "components_label", "series"])
     lines = bool((together["width"].nunique() > 1).any())
     cells["row"] = _row_labels(cells)
+    cells["bottom"] = _bottoms(cells)
     panels = _panels(cells, lines)
     series = Series.of(cells["series" if lines else "backbone"])
     axes = {str(metric): _axis(str(metric), group) for metric, group in cells.groupby("criterion_metric")}
@@ -87,13 +90,14 @@ def figure(curves: pd.DataFrame, study: str, about: str = "") -> alt.TopLevelMix
         title=title,
         padding=16,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared", strokeDash="shared")),
-        config=looks(series),
+        config=looks(series, width),
     )
 
 
-def looks(series: Series) -> alt.Config:
-    """The looks of all panels; no label is ever cut."""
-    columns = max(1, min(len(series.names), 150 // max(len(name) for name in series.names)))
+def looks(series: Series, width: float = _WIDEST) -> alt.Config:
+    """The looks of all panels, which are about `width` px wide together; no label is ever cut."""
+    longest = 40 + 7 * max(len(name) for name in series.names)  # px of an entry of the legend
+    columns = max(1, min(len(series.names), int(width // longest)))
     return alt.Config(
         view=alt.ViewConfig(stroke="#bbb", continuousWidth=200, continuousHeight=190),
         axis=alt.AxisConfig(labelLimit=0, titleLimit=0, gridColor="#eee", titleFontWeight="normal"),
@@ -203,6 +207,15 @@ def _row_labels(cells: pd.DataFrame) -> list[str]:
     return [", ".join(parts) or label for parts, label in zip(labelled, cells["components_label"], strict=True)]
 
 
+def _bottoms(cells: pd.DataFrame) -> pd.Series:
+    """Where the band of each cell begins: at the interval's end, but on a logarithmic axis not far below the mean.
+
+    Intervals of an NMSE often reach 0, which is infinitely far down there: their bands would fill the panel.
+    """
+    near = (cells["mean"] / _DEEPEST).where(cells["lower"].notna())
+    return cells["lower"].where((cells["criterion_metric"] != "nmse") | (cells["lower"] > near), near)
+
+
 def _component_count(cells: pd.DataFrame) -> pd.Series:
     return cells[["residual", "layernorm", "mlp"]].sum(axis="columns")
 
@@ -254,8 +267,10 @@ def _caption(cells: pd.DataFrame, about: str, lines: bool, axes: dict[str, Axis]
     band = "Bands" if lines else "Bars"
     if (cells["interval"] == INTERVAL).any():
         text.append(f"{band}: {INTERVAL} interval over seeds (backbone draw and descent, not data).")
-    if any(axis.log and (cells["lower"] <= axis.domain[0]).any() for axis in axes.values()):
-        text.append(f"{band} that reach the lower edge go on below it, some to 0.")
+    if (cells["bottom"] > cells["lower"]).any():
+        text.append(f"{band} are cut at a tenth of the mean: below it, intervals go on, most to 0.")
+    if any(axis.log and (cells["mean"] < axis.domain[0]).any() for axis in axes.values()):
+        text.append("Points at the edge lie beyond it.")
     if counts[0] < 3:
         text.append("No interval where n is below 3.")
     text += _trained(cells["trainable"])

@@ -128,7 +128,8 @@ def line_panel(
         first: whether the panel is the first of its row, and so carries the axis of the metric.
     """
     width, height = 200, 190
-    data = cells[["width", "mean", "lower", "upper", "series", "seeds", "learning_rate"]].dropna(subset=["mean"])
+    shown = ["width", "mean", "lower", "bottom", "upper", "series", "seeds", "learning_rate"]
+    data = cells[shown].dropna(subset=["mean"])
     widths = sorted({int(value) for value in cells["width"]})
     ends = [*widths, *upright.values()]
     x = alt.X(
@@ -137,7 +138,7 @@ def line_panel(
         axis=alt.Axis(values=widths, format="d", labelOverlap="greedy", title="width m (dimensions)", grid=False),
     )
     y = alt.Y("mean:Q", scale=axis.scale(), axis=axis.axis(first))
-    lower = alt.Y("lower:Q", scale=axis.scale(), axis=axis.axis(first))
+    lower = alt.Y("bottom:Q", scale=axis.scale(), axis=axis.axis(first))
     marks = series.encodings("series")
     base, sure = alt.Chart(data), data.dropna(subset=["lower"])
     alone = sure[~sure["series"].duplicated(keep=False)]
@@ -224,7 +225,8 @@ def dot_panel(
     """
     kinds = 1 if len(rows) == len(cells) else len(series.names)
     width, height = 230, max(90, (20 if kinds == 1 else 18 * kinds) * len(rows))
-    data = cells[["row", "mean", "lower", "upper", "backbone", "seeds", "learning_rate"]].dropna(subset=["mean"])
+    shown = ["row", "mean", "lower", "bottom", "upper", "backbone", "seeds", "learning_rate"]
+    data = cells[shown].dropna(subset=["mean"])
     y = alt.Y(
         "row:N",
         sort=rows,
@@ -239,7 +241,7 @@ def dot_panel(
     bars = (
         alt.Chart(data.dropna(subset=["lower"]))
         .mark_rule(strokeWidth=2)
-        .encode(x=alt.X("lower:Q", scale=axis.scale(), axis=axis.axis()), x2="upper:Q", color=marks["color"], **place)
+        .encode(x=alt.X("bottom:Q", scale=axis.scale(), axis=axis.axis()), x2="upper:Q", color=marks["color"], **place)
     )
     points = (
         alt.Chart(data)

@@ -68,7 +68,8 @@ def test_every_cell_of_the_study_is_a_point_with_its_interval(widths: pd.DataFra
         zip(cells["backbone"], cells["width"], cells["mean"], cells["lower"], cells["upper"], strict=True)
     )
     ((area, rows),) = marks(spec, "area")
-    assert (area["y"]["field"], area["y2"]["field"], len(rows)) == ("lower", "upper", 6)
+    assert (area["y"]["field"], area["y2"]["field"], len(rows)) == ("bottom", "upper", 6)
+    assert all(row["bottom"] == row["lower"] for row in rows)
     ((line, _),) = marks(spec, "line")
     assert line["x"]["scale"]["type"] == "log" and line["x"]["scale"]["base"] == 2
 
@@ -116,6 +117,56 @@ def test_simulate_has_a_logarithmic_axis_and_its_sufficient_widths(trials) -> No
         low, high = encoding["y"]["scale"]["domain"]
         assert all(low <= row["mean"] <= high for row in rows) and low <= 0.01 <= high
     assert len(marks(spec, "line")) == 2  # a panel for each shape
+
+
+def test_an_nmse_band_goes_down_to_a_tenth_of_the_mean_and_says_so(trials) -> None:
+    """Over three seeds 0, 1, 2 the interval of the mean reaches far below 0, whose logarithm is infinite."""
+    scores = {
+        "nmse": {8: (0.0, 0.1, 0.2), 16: (0.9, 1.0, 1.1)},
+        "test_accuracy": {8: (0.0, 0.1, 0.2), 16: (0.9, 0.9, 0.9)},
+    }
+    bottoms, captions = {}, {}
+    for metric, by_width in scores.items():
+        both = {"criterion_metric": metric, "criterion_value": 0.5, "test_accuracy": None, "val_accuracy": None}
+        rows = [
+            {
+                **both,
+                "cell": f"{width}",
+                "width": width,
+                "seed": seed,
+                metric: value,
+                metric.replace("test", "val"): value,
+            }
+            for width, values in by_width.items()
+            for seed, value in enumerate(values)
+        ]
+        spec = figure(curves(trials(*rows)), "width").to_dict()
+        ((_, drawn),) = marks(spec, "area")
+        bottoms[metric] = {row["width"]: row["bottom"] for row in drawn}
+        captions[metric] = "cut at a tenth of the mean" in " ".join(spec["title"]["subtitle"])
+    # t(0.975, 2) = 4.3027: 1.0 ± 4.3027 · 0.1 / √3 begins at 0.7516
+    assert bottoms["nmse"] == {8: pytest.approx(0.01), 16: pytest.approx(0.7516, abs=1e-4)}
+    assert bottoms["test_accuracy"] == {8: 0.0, 16: pytest.approx(0.9)}
+    assert captions == {"nmse": True, "test_accuracy": False}
+
+
+def test_a_compiled_program_beyond_the_axis_stands_at_its_edge_and_the_caption_says_so(trials) -> None:
+    nmse = {"criterion_metric": "nmse", "criterion_value": 0.01, "test_accuracy": None, "val_accuracy": None}
+    rows = [
+        {**nmse, "cell": f"{width}{method}", "width": width, "method": method, "nmse": error, "val_nmse": error}
+        for width, method, error in [
+            (8, "learned", 0.1),
+            (16, "learned", 0.2),
+            (8, "compiled", 0.3),
+            (16, "compiled", 1e-15),
+        ]
+    ]
+    spec = figure(curves(trials(*rows)), "width").to_dict()
+    ((line, _),) = marks(spec, "line")
+    assert line["y"]["scale"]["domain"][0] == 1e-8 and line["y"]["scale"]["clamp"]
+    assert "Points at the edge lie beyond it." in " ".join(spec["title"]["subtitle"])
+    drawn = {(row["series"], row["width"]) for _, points in marks(spec, "point") for row in points}
+    assert drawn == {(f"random, {method}", width) for method in ("learned", "compiled") for width in (8, 16)}
 
 
 def test_one_width_makes_a_dot_plot_of_components(trials) -> None:
