@@ -10,8 +10,8 @@ If an embedding E (d × m) satisfies, for every layer l, head g and path π into
 
 then all attention matrices agree, layer by layer, and so do the outputs, for every input.  These conditions are linear
 in E: written side by side they read E Φ = T, with Φ of m rows and N columns, and they can be met for every target
-exactly when the columns of Φ are independent, which takes m ≥ N.  All widths here are sufficient, not necessary: only
-the products W_Q W_Kᵀ have to agree, so other programs may exist below them.
+exactly when the columns of Φ are independent, which takes m ≥ N (`docs/theory.md` says why).  All widths here are
+sufficient, not necessary: only the products W_Q W_Kᵀ have to agree, so other programs may exist below them.
 
 Source: Liu, Andoni and Hsu (2026), arXiv 2605.31423; the counts are derived in the docstrings below.
 """
@@ -46,7 +46,7 @@ def sufficient_width(
     unembedding: Unembedding = "fixed",
     target_dim: int | None = None,
 ) -> int:
-    """The width from which a generic backbone has a program for every target of the class.
+    """The width from which a generic backbone has a program for every target of the class (U compiled: a generic one).
 
     *U fixed.*  Layer l asks for 2 H k columns a path, the unembedding for p columns a full path:
 
@@ -64,13 +64,14 @@ def sufficient_width(
     any width.  (Without residual, words of different layers have different lengths: nothing coincides, N is as above.)
 
     *U compiled too.*  E has to meet the query and key conditions only, so m ≥ N − p B^L.  U (m × p) is then solved from
-    [E R_π]_π U = [W_π W_U]_π, one block of d rows for each full path, which takes d B^L independent rows, so
-    m ≥ d B^L:
+    [E R_π]_π U = [W_π W_U]_π, one block of d rows for each full path.  If these d B^L rows are independent, which takes
+    m ≥ d B^L, there is a solution:
 
-        N_EU = max(N − p B^L, d B^L),
+        N_EU = max(N − p B^L, d B^L).
 
-    and in the tied residual class, where the blocks of equal words are equal on both sides, with the number of distinct
-    words Σ_{l=0..L} H^l in the place of B^L.
+    For generic targets they are; one whose queries and keys are zero asks for E = 0, behind which no U finds anything.
+    In the tied residual class, where the blocks of equal words are equal on both sides, the number of distinct words
+    Σ_{l=0..L} H^l stands in the place of B^L.
 
     Args:
         heads: H.
@@ -122,6 +123,10 @@ def dropped_slots(layout: Layout, heads: int, layers: int, qk_dim: int, out_dim:
 def lower_bound(heads: int, layers: int) -> float:
     """The paper's lower bound on the width, read as H^L / 2 (exponential in depth).
 
+    Raises:
+        ValueError: a size below 1.
+        OverflowError: a bound beyond all floats, about 10^308.
+
     >>> lower_bound(heads=3, layers=2)
     4.5
     """
@@ -131,6 +136,9 @@ def lower_bound(heads: int, layers: int) -> float:
 
 def literal_bound(heads: int, layers: int, target_dim: int) -> int:
     """H · L · d: the paper's upper bound as its summaries print it, "m = O(HLd)", without the constant.
+
+    Raises:
+        ValueError: a size below 1.
 
     >>> literal_bound(heads=3, layers=2, target_dim=4)
     24

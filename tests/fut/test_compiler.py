@@ -319,6 +319,26 @@ def test_a_trees_program_is_read_off_and_nothing_is_solved(monkeypatch: pytest.M
         compile_program(target, built(Random(), 2, 2, 32, 2))
 
 
+def test_where_two_conditions_read_one_slot_it_holds_their_mean() -> None:
+    # a tree without slots for the identity: with residual connections layer 2 reads its queries where layer 1 does
+    target, backbone = draw_target(2, 2, 2, seed=1, residual=True), built(Sparse(), 2, 2, 32, 2)
+    program, report = compile_program(target, backbone)
+    phi = as_columns(stack_of(backbone).conditions(np.arange(2), residual=True), 32)
+    wanted = target.stack(2).conditions(target.unembedding, residual=True)
+    np.testing.assert_allclose(program.embedding, np.linalg.lstsq(phi.T, wanted.T, rcond=None)[0].T, atol=1e-12)
+    assert report.margin == 0 and not report.exact
+
+
+def test_a_compiled_unembedding_finds_nothing_behind_an_embedding_of_zeros() -> None:
+    # all queries and keys zero ask for E = 0: the smaller width is for generic targets; with U fixed, N serves this one
+    target = draw_target(2, 2, 2, seed=1)
+    even = replace(target, query=0 * target.query, key=0 * target.key)
+    program, report = compile_program(even, built(Random(), 2, 2, 24, 2, fixed=False), compile_unembedding=True)
+    assert not program.embedding.any() and report.relative_error == 1 and report.margin > 0
+    assert "or outputs that no U gives" in report.words
+    assert compile_program(even, built(Random(), 2, 2, 32, 2))[1].exact
+
+
 # What does not matter.
 
 

@@ -51,12 +51,12 @@ def test_what_is_asked_for_covers_every_part() -> None:
     built_already = needed(wide(2, 6, 8, n), target_dim=8, out_dim=8, built=True)
     assert 8 * n * n * gb < built_already < needed(wide(2, 6, 8, n), target_dim=8, out_dim=8)
     # far above it, the m × m of a head; far below it, the conditions
-    assert needed(wide(1, 1, 1, 20_000), target_dim=1, out_dim=1) > 8 * 20_000**2 * gb
+    assert needed(wide(1, 1, 1, 20_000), target_dim=1, out_dim=1, built=True) > 8 * 20_000**2 * gb
     assert needed(wide(2, 16, 8, 100), target_dim=8, out_dim=8) > 8 * 100 * sufficient_width(2, 16, 8, 8) * gb
-    # a large target; the blocks of all full paths, which a compiled unembedding has to meet
-    assert needed(wide(1, 1, 20_000, 10), target_dim=20_000, out_dim=20_000) > 8 * 20_000**2 * gb
-    paths = wide(2, 12, 100, 50, fixed=False)
-    assert needed(paths, target_dim=100, out_dim=100, compile_unembedding=True) > 8 * 2**12 * 100 * 50 * gb
+    # d far above k: the target; the blocks of all full paths, which a compiled unembedding has to meet
+    assert needed(wide(1, 1, 1, 10), target_dim=20_000, out_dim=1) > 8 * 20_000**2 * gb
+    paths = wide(2, 12, 1, 50, fixed=False)
+    assert needed(paths, target_dim=1_000, out_dim=1, compile_unembedding=True) > 8 * 2**12 * 1_000 * 1_000 * gb
     # a tree has no m × m, but its slots hold the embedding and the states
     tree = wide(2, 14, 8, sparse_width("attention", 2, 14, 8, 8), Sparse())
     assert 8 * 8 * tree.width * gb < needed(tree, target_dim=8, out_dim=8) < 8 * tree.width**2 * gb / 100
