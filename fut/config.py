@@ -3,7 +3,16 @@
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fut.backbones import AnyBackbone, Trained
 from fut.backbones.base import Recipe, Shape
@@ -55,7 +64,9 @@ class TrialConfig(BaseModel):
         description="standard deviation of the noise on a compiled start, in units of each matrix's root mean square",
     )
     training: Training = Training()
-    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="None: nothing is trained")
+    learning_rate: float | None = Field(
+        None, gt=0, allow_inf_nan=False, validate_default=True, description="None: nothing is trained"
+    )
     seed: int = Field(ge=0)
 
     @model_validator(mode="before")
@@ -79,6 +90,13 @@ class TrialConfig(BaseModel):
             raise ValueError("a component is named twice")
         return "+".join(name for name in SWITCHES if name in names) or ATTENTION_ONLY
 
+    @field_validator("learning_rate")
+    @classmethod
+    def _learned_at_a_rate(cls, rate: float | None, info: ValidationInfo) -> float | None:
+        if rate is None and info.data.get("method") == "learned":
+            raise ValueError("missing: add it; only a compiled program needs none")
+        return rate
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         problems = [f"task: {problem}" for problem in self.task.problems()]
@@ -86,8 +104,6 @@ class TrialConfig(BaseModel):
         if (self.trainable == "all") != (self.backbone.kind == "trained"):
             problems.append("trainable: 'all' goes with backbone kind 'trained', and with no other")
         problems += self._source_problems()
-        if self.method == "learned" and self.learning_rate is None:
-            problems.append("learning_rate: missing: a learned program needs one")
         if self.method == "compiled" and self.init != "random":
             problems.append("init: nothing is trained where the method is compiled: leave it out, or the method")
         if self.init_noise and self.init != "compiled":

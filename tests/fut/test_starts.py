@@ -131,7 +131,7 @@ def test_only_compiled_starts_depend_on_the_compiler() -> None:
 @pytest.mark.parametrize(
     "fields, says",
     [
-        ({}, "learning_rate: missing"),
+        ({}, r"learning_rate\n  Value error, missing: add it"),
         ({"method": "compiled", "components": "residual"}, "method: compiled: the target has no residual"),
         ({"method": "compiled", "trainable": "unembedding"}, "trainable is unembedding"),
         ({"method": "compiled", "backbone": {"kind": "random", "qk_dim": 1}}, "qk_dim, 1, is below the target's, 2"),
