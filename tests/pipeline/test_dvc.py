@@ -65,7 +65,7 @@ def test_dvc_itself_reads_the_stages_one_sweep_a_study(tmp_path: Path) -> None:
     )  # fmt: skip
     assert listed.returncode == 0, listed.stderr
     assert sorted(listed.stdout.split()) == [
-        "backbones", "datasets", "figures", "sweep@simulated", "sweep@tokens", "tables",
+        "backbones", "datasets", "figures", "sweep@reprogrammed", "sweep@simulated", "sweep@tokens", "tables",
         "transfer",
     ]  # fmt: skip
 

@@ -39,7 +39,7 @@ def spoil(folder: Path, worker: ModuleType) -> None:
     def run(config: Any, *arguments: Any) -> Any:
         with (folder / "started").open("a") as file:
             file.write(f"{os.getpid()} {config.id}\n")
-        *others, on_epoch = arguments
+        *others, on_epoch, programs = arguments
 
         def hold(row: Any) -> None:
             on_epoch(row)
@@ -57,8 +57,8 @@ def spoil(folder: Path, worker: ModuleType) -> None:
             case "is killed once" if (folder / "started").read_text().count(config.id) == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "is held":  # in the middle of its training
-                return run_trial(config, *others, hold)
-        return run_trial(config, *others, on_epoch)
+                return run_trial(config, *others, hold, programs)
+        return run_trial(config, *others, on_epoch, programs)
 
     worker.run_trial = run
 
