@@ -129,7 +129,15 @@ def read(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         def fit(self) -> None:
             for cell in workspace.params.cells("tiny"):
                 for trial in cell.trials:
-                    store.write(run_trial(trial, workspace.datasets, workspace.backbones, store.program_path(trial.id)))
+                    store.write(
+                        run_trial(
+                            trial,
+                            workspace.datasets,
+                            workspace.backbones,
+                            store.program_path(trial.id),
+                            programs=store.program_path,
+                        )
+                    )
 
     monkeypatch.setattr(pipeline.sweep.tune, "Tuner", Tuner)
 
