@@ -73,28 +73,34 @@ def figure(curves: pd.DataFrame, study: str, about: str = "") -> alt.TopLevelMix
         for text in _caption(cells, about, lines, axes)
         for line in textwrap.wrap(text, max(60, int(width / _CHARACTER)))
     ]
-    title = alt.TitleParams(
-        f"{study}: {metrics} {against}",
-        subtitle=subtitle,
-        anchor="start",
-        fontSize=16,
-        subtitleFontSize=11,
-        subtitleColor="#444",
-        offset=16,
-        subtitleLineHeight=15,
-        limit=0,
-    )
+    return page(f"{study}: {metrics} {against}", subtitle, rows, series, width)
+
+
+def page(
+    title: str, subtitle: list[str], rows: list[list[Layers]], series: Series, width: float = _WIDEST
+) -> alt.VConcatChart:
+    """Rows of panels under one title, with one legend; `width` is about how wide they are, in px."""
     return alt.vconcat(
         *(alt.hconcat(*row, spacing=26) for row in rows),
         spacing=26,
-        title=title,
+        title=alt.TitleParams(
+            title,
+            subtitle=subtitle,
+            anchor="start",
+            fontSize=16,
+            subtitleFontSize=11,
+            subtitleColor="#444",
+            offset=16,
+            subtitleLineHeight=15,
+            limit=0,
+        ),
         padding=16,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared", strokeDash="shared")),
-        config=looks(series, width),
+        config=_looks(series, width),
     )
 
 
-def looks(series: Series, width: float = _WIDEST) -> alt.Config:
+def _looks(series: Series, width: float) -> alt.Config:
     """The looks of all panels, which are about `width` px wide together; no label is ever cut."""
     longest = 40 + 7 * max(len(name) for name in series.names)  # px of an entry of the legend
     columns = max(1, min(len(series.names), int(width // longest)))

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from analysis import labels
-from analysis.figures import looks
+from analysis.figures import page
 from analysis.marks import Axis, Layers, Series
 
 NAME = "transfer"  # of the picture
@@ -33,25 +33,8 @@ def transfer_figure(rows: pd.DataFrame) -> alt.TopLevelMixin:
     axis = Axis("answers that are the target's", (0.0, 1.04), log=False)
     panels = [_panel(group, str(label), series, axis) for label, group in cells.groupby("task_label", sort=False)]
     grid = [panels[start : start + _ABREAST] for start in range(0, len(panels), _ABREAST)]
-    title = alt.TitleParams(
-        "transfer: agreement of machine and target against width",
-        subtitle=textwrap.wrap(_caption(cells), 140 if len(panels) > 1 else 70),
-        anchor="start",
-        fontSize=16,
-        subtitleFontSize=11,
-        subtitleColor="#444",
-        subtitleLineHeight=15,
-        offset=16,
-        limit=0,
-    )
-    return alt.vconcat(
-        *(alt.hconcat(*row, spacing=30) for row in grid),
-        spacing=26,
-        title=title,
-        padding=16,
-        resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared", strokeDash="shared")),
-        config=looks(series),
-    )
+    subtitle = textwrap.wrap(_caption(cells), 140 if len(panels) > 1 else 70)
+    return page("transfer: agreement of machine and target against width", subtitle, grid, series)
 
 
 def _panel(cells: pd.DataFrame, label: str, series: Series, axis: Axis) -> Layers:
