@@ -14,5 +14,5 @@ def test_a_copy_has_the_code_the_interpreter_and_the_tiny_grid(tmp_path: Path) -
     code = {name for stage in stages for name in stage["deps"] if "/" not in name}
     assert code and all((copy / name).is_dir() for name in code)
     assert (copy / ".venv" / "bin" / "python").resolve() == Path(sys.executable).resolve()
-    assert yaml.safe_load((copy / "params.yaml").read_text())["run"] == ["tokens", "simulated"]
+    assert yaml.safe_load((copy / "params.yaml").read_text())["run"] == ["tokens", "simulated", "reprogrammed"]
     assert (copy / ".git").is_dir() and not list(copy.glob("fut/**/__pycache__"))

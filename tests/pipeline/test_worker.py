@@ -183,7 +183,7 @@ import pipeline.worker
 from pipeline.workspace import Workspace
 from pipeline.tracking import Tracking
 
-def run_trial(config, datasets, backbones, program, threads, gpus, on_epoch):
+def run_trial(config, datasets, backbones, program, threads, gpus, on_epoch, programs):
     for _ in range(int(sys.argv[2])):
         time.sleep(0.5)
         on_epoch({})
